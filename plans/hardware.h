@@ -1,0 +1,71 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plans/units.h"
+
+namespace shardplan {
+
+/// One accelerator of plans/gpus.yaml (or "cpu", a stand-in for this machine's cores).
+struct GpuSpec {
+  std::string key;         // "h100-sxm-80"
+  std::string name;        // "H100 SXM 80GB"
+  Bytes memory_bytes = 0;  // usable by a program, context included
+  double memory_bandwidth_bytes_per_s = 0;
+  double matmul_flops_bf16 = 0;  // dense, FLOP/s
+  double matmul_flops_fp32 = 0;  // dense, FLOP/s, without TF32
+  double link_bytes_per_s = 0;   // GPU to GPU inside a node, one direction; 0: over PCIe
+  double pcie_bytes_per_s = 0;   // one direction
+  int max_gpus_per_node = 8;
+  std::optional<double> price_per_hour;  // USD, an example price with its date in `source`
+  std::string source;
+};
+
+/// Links between GPUs: inside a node and between nodes.
+struct NetworkSpec {
+  double intra_node_bytes_per_s = 0;  // per GPU, one direction
+  double intra_node_latency_s = 0;    // per hop
+  double inter_node_bytes_per_s = 0;  // per node, one direction
+  double inter_node_latency_s = 0;    // per hop
+};
+
+/// Constants of the time model that are no property of one GPU; plans/cost_model.yaml has sources.
+struct CostConstants {
+  double matmul_efficiency = 0;      // share of the dense matmul rate a large product reaches
+  double attention_efficiency = 0;   // share of the dense matmul rate fused attention reaches
+  double memory_efficiency = 0;      // share of the memory bandwidth an element-wise kernel reaches
+  double link_efficiency = 0;        // share of a link's rate that a large collective reaches
+  Seconds kernel_latency_s = 0;      // least time of one launch on the device
+  Seconds collective_latency_s = 0;  // start of one collective
+  Bytes device_context_bytes = 0;    // taken by the driver before the first allocation
+  Bytes communicator_bytes = 0;      // taken by NCCL per communicator
+};
+
+/// The catalogue, read from the data folder (plans/*.yaml).
+class Hardware {
+ public:
+  /// Reads gpus.yaml, clusters.yaml and cost_model.yaml below `folder`. Throws InputError.
+  static Hardware read(const std::string& folder);
+
+  /// The GPU a user means: case, spaces, '-', '_', "gb", "nvidia" and "geforce" do not count.
+  /// Throws InputError with the candidates when none or several match.
+  const GpuSpec& gpu(std::string_view name) const;
+  const std::vector<GpuSpec>& gpus() const { return gpus_; }
+  /// Links of a node of such GPUs and between nodes.
+  NetworkSpec network_of(const GpuSpec& gpu) const;
+  const CostConstants& costs() const { return costs_; }
+
+ private:
+  std::vector<GpuSpec> gpus_;
+  NetworkSpec defaults_;
+  CostConstants costs_;
+};
+
+/// Folder with the catalogues and presets: $SHARDPLAN_DATA, else beside the installed program, else
+/// the source tree the build came from.
+std::string data_folder();
+
+}  // namespace shardplan

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "plans/hardware.h"
+#include "plans/operators.h"
+#include "plans/units.h"
+
+namespace shardplan {
+
+enum class Strategy {
+  FullShard,
+  ShardGradOp,
+  NoShard,
+  HybridShard,
+  HybridShardZero2,
+  Ddp,
+  Zero1,
+  Zero2,
+  Zero3,
+};
+/// PyTorch's and DeepSpeed's names: "FULL_SHARD", "_HYBRID_SHARD_ZERO2", "ZERO_1", ...
+std::string_view to_string(Strategy strategy);
+/// Throws InputError with the nearest known name.
+Strategy strategy_from(std::string_view name);
+
+enum class Engine { Native, Fsdp1, Fsdp2, Ddp, Replicate, DeepSpeed };
+std::string_view to_string(Engine engine);
+Engine engine_from(std::string_view name);
+
+struct ModelJob {
+  std::string preset;     // exactly one of preset, hf_config, graph is not empty
+  std::string hf_config;  // path of a config.json or of the folder that holds it
+  std::string graph;
+  Dtype dtype = Dtype::Float32;
+  std::optional<bool> tie_word_embeddings;
+};
+
+struct ClusterJob {
+  GpuSpec gpu;  // resolved from the catalogue, or defined in place
+  int gpus_per_node = 8;
+  int nodes = 1;
+  NetworkSpec network;                       // resolved
+  std::optional<double> price_per_gpu_hour;  // USD
+
+  int world_size() const { return gpus_per_node * nodes; }
+};
+
+struct WrapPolicy {
+  enum class Kind { Transformer, Size, Modules, None } kind = Kind::Transformer;
+  std::vector<std::string> layer_classes;  // Transformer; empty: the family's block
+  std::int64_t min_params = 100'000'000;   // Size
+  std::vector<std::string> names;          // Modules
+};
+
+enum class BackwardPrefetch { None, Pre, Post };
+std::string_view to_string(BackwardPrefetch prefetch);
+
+struct DdpOptions {
+  double bucket_cap_mb = 25;  // MiB, as PyTorch means it
+  bool gradient_as_bucket_view = false;
+};
+
+struct StrategyJob {
+  Strategy sharding = Strategy::FullShard;
+  std::optional<Engine> engine;    // null: the command's default
+  std::optional<Profile> profile;  // null: the device's own
+  std::optional<int> shard_group;  // ranks; HYBRID_* only
+  WrapPolicy wrap;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
+  int forward_prefetch = 0;
+  bool limit_all_gathers = true;
+  DdpOptions ddp;
+};
+
+struct OptimizerJob {
+  enum class Name { AdamW, Adam, Sgd } name = Name::AdamW;
+  double lr = 3.0e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1.0e-8;
+  double weight_decay = 0.1;
+  double momentum = 0.0;
+};
+std::string_view to_string(OptimizerJob::Name name);
+
+struct ScheduleJob {
+  enum class Name { Constant, Linear, Cosine } name = Name::Constant;
+  int warmup_steps = 0;
+  double min_lr_ratio = 0.1;
+};
+std::string_view to_string(ScheduleJob::Name name);
+
+struct TrainingJob {
+  std::int64_t micro_batch = 1;         // sequences per rank and micro-step
+  std::int64_t sequence_length = 4096;  // tokens
+  OptimizerJob optimizer;
+  ScheduleJob schedule;
+  std::optional<double> clip_grad_norm;
+
+  Sizes sizes() const { return {.batch = micro_batch, .time = sequence_length}; }
+};
+
+struct RunJob {
+  std::string weights;  // safetensors file or folder; empty: initialise from the seed
+  std::string tokens;
+  Dtype token_dtype = Dtype::UInt16;
+  std::string data_order;  // JSON [step][rank][micro-step] -> sequence numbers; empty: rank-strided
+  int steps = 20;
+  std::uint64_t seed = 0;
+  std::string output = "out/";
+};
+
+/// Everything the user asked for, with every default resolved.
+struct Job {
+  ModelJob model;
+  ClusterJob cluster;
+  StrategyJob strategy;
+  TrainingJob training;
+  RunJob run;
+
+  int world_size() const { return cluster.world_size(); }
+};
+
+/// Learning rate of `step` (counted from 0) of `steps`; per step, dimensionless.
+/// Warm-up: lr (step + 1) / warmup_steps; then from lr to lr * min_lr_ratio, as a line or half a
+/// cosine.
+double learning_rate(const OptimizerJob& optimizer, const ScheduleJob& schedule, int step,
+                     int steps);
+
+}  // namespace shardplan

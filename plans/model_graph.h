@@ -1,0 +1,71 @@
+#pragma once
+
+#include <boost/graph/adjacency_list.hpp>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plans/operators.h"
+#include "plans/units.h"
+
+namespace shardplan {
+
+/// How a parameter gets its first values when no weights are given.
+struct Initializer {
+  enum class Kind { Normal, Ones, Zeros } kind = Kind::Normal;
+  double standard_deviation = 0.02;
+};
+
+/// A named tensor that training updates. Tied weights are one Parameter used by several operators.
+struct Parameter {
+  std::string name;                 // Hugging Face name, e.g. "model.layers.0.mlp.up_proj.weight"
+  std::vector<std::int64_t> shape;  // elements
+  Initializer initializer;
+
+  std::int64_t elements() const;
+};
+
+/// One vertex: an operator that produces one tensor.
+struct Operator {
+  OperatorKind kind = OperatorKind::Input;
+  std::string module;           // path of the module that runs it, e.g. "model.layers.3.mlp"
+  Attributes attributes;        // constants of the operator (features, heads, epsilon, ...)
+  std::vector<int> parameters;  // indices into ModelGraph::parameters, in the catalogue's order
+  TensorType output;
+};
+
+/// The slot of the consumer that an edge feeds.
+struct InputSlot {
+  int index = 0;
+};
+
+using OperatorDag =
+    boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, Operator, InputSlot>;
+
+struct Module {
+  std::string path;        // "model.layers.0"; "" is the root
+  std::string class_name;  // "LlamaDecoderLayer"
+};
+
+/// A model as a directed acyclic graph of operators. Vertices are added in execution order.
+struct ModelGraph {
+  std::string family;       // "llama"
+  std::string block_class;  // the class that the transformer wrap policy wraps by default
+  OperatorDag dag;
+  std::vector<Parameter> parameters;
+  std::vector<Module> modules;
+  Bytes buffers_bytes = 0;  // non-trainable state of the Hugging Face model
+
+  int add_parameter(Parameter parameter);
+  /// Adds an operator fed by `inputs` (vertices), infers its output type and returns its vertex.
+  /// Throws InputError when shapes do not fit.
+  int add(Operator op, const std::vector<int>& inputs);
+  /// Vertices that feed `vertex`, by slot.
+  std::vector<int> inputs_of(int vertex) const;
+
+  std::int64_t parameter_count() const;
+};
+
+}  // namespace shardplan

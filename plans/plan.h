@@ -1,0 +1,239 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "plans/job.h"
+#include "plans/operators.h"
+#include "plans/units.h"
+
+namespace shardplan {
+
+using BufferId = std::int32_t;
+/// Index of an instruction in Plan::instructions; unique over all segments.
+using InstructionId = std::int32_t;
+
+enum class Stream {
+  Compute,
+  AllGather,
+  ReduceScatter,
+  AllReduce,
+  HostToDevice,
+  DeviceToHost,
+  Host
+};
+constexpr int kStreams = 7;
+/// "compute", "ag", "rs", "ar", "h2d", "d2h", "host".
+std::string_view to_string(Stream stream);
+
+enum class Phase { Load, Init, Forward, Backward, Optimizer, Save };
+constexpr int kPhases = 6;
+std::string_view to_string(Phase phase);
+
+enum class Category {
+  Parameters,
+  Gradients,
+  OptimizerState,
+  UnshardedParameters,
+  UnshardedGradients,
+  CommunicationBuffers,
+  Activations,
+  Temporaries,
+  Inputs,
+};
+constexpr int kCategories = 9;
+std::string_view to_string(Category category);
+
+enum class Space { Device, Pinned, Host, Disk };
+std::string_view to_string(Space space);
+
+/// Ranks a collective spans: a mesh axis or all of it.
+enum class Group { World, Shard, Replicate };
+std::string_view to_string(Group group);
+
+/// A tensor's home in memory. `elems` is padded and equal on all ranks.
+struct Buffer {
+  std::string name;
+  Category category = Category::Temporaries;
+  Dtype dtype = Dtype::Float32;
+  std::int64_t elems = 0;
+  Space space = Space::Device;
+  bool resident = false;  // alive from init to the end of the program
+  Bytes offset = -1;      // in the arena of its space; -1 until packed
+
+  Bytes bytes() const { return elems * size_of(dtype); }
+};
+
+/// An operand: `elems` elements of a buffer from element `at` on.
+struct View {
+  BufferId buffer = -1;
+  std::int64_t at = 0;
+  std::int64_t elems = 0;
+  bool operator==(const View&) const = default;
+};
+
+struct Alloc {};  // the operand is the instruction's only write
+struct Free {
+  std::vector<Stream> used_on;  // streams that may still use the freed buffer
+};
+struct Compute {
+  Kernel kernel = Kernel::Add;
+  Attributes attributes;
+};
+struct Copy {};
+struct Fill {
+  double value = 0;
+};
+struct AllGather {
+  Group group = Group::Shard;
+};
+/// Sums in rank order; `pre_scale` multiplies every contribution, `post_scale` the sum.
+struct ReduceScatter {
+  Group group = Group::Shard;
+  double pre_scale = 1;
+  double post_scale = 1;
+  std::vector<int> contributes;  // units whose gradients this reduction makes final
+};
+struct AllReduce {
+  Group group = Group::World;
+  double pre_scale = 1;
+  double post_scale = 1;
+  std::vector<int> contributes;
+};
+struct Broadcast {
+  Group group = Group::World;
+  int root = 0;
+};
+enum class Source { Tokens, Targets, Weights };
+std::string_view to_string(Source source);
+struct Read {
+  Source source = Source::Tokens;
+};
+enum class Sink { Loss, GradientNorm, Weights };
+std::string_view to_string(Sink sink);
+struct Write {
+  Sink sink = Sink::Loss;
+};
+/// The issuing thread blocks until the instruction named by the only wait has finished.
+struct HostWait {};
+
+using Operation = std::variant<Alloc, Free, Compute, Copy, Fill, AllGather, ReduceScatter,
+                               AllReduce, Broadcast, Read, Write, HostWait>;
+/// The kind's name in JSON: "alloc", "all_gather", ...
+std::string_view kind_of(const Operation& operation);
+
+enum class Why { Data, Reuse, Throttle };
+std::string_view to_string(Why why);
+
+/// Waits for the latest issue of `id` before this instruction; nothing to wait for when there is
+/// none. So the same edge inside a loop is a wait within an iteration or across its back edge.
+struct Wait {
+  InstructionId id = -1;
+  Why why = Why::Data;
+};
+
+struct Instruction {
+  std::string name;  // unique in the plan, e.g. "ag.model.layers.3.forward"
+  Stream stream = Stream::Compute;
+  Phase phase = Phase::Forward;
+  int unit = -1;  // index into Plan::units; -1: none
+  std::vector<View> reads;
+  std::vector<View> writes;
+  std::vector<Wait> after;
+  Operation operation;
+};
+
+/// A parameter's place in the flat parameter of its unit.
+struct UnitParameter {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  Initializer initializer;
+  std::int64_t at = 0;  // element offset in the flat parameter
+  std::int64_t elems = 0;
+};
+
+/// An FSDP unit (a wrapped module) or a DDP bucket: what one collective moves.
+struct Unit {
+  std::string name;                       // module path; "root"; "bucket.0"
+  std::vector<UnitParameter> parameters;  // in flat order
+  std::int64_t elems = 0;                 // flat size without the tail padding
+  std::int64_t padded_elems = 0;          // a multiple of the shard group
+  std::int64_t shard_elems = 0;           // what one rank owns, padded
+  BufferId parameter = -1;                // resident: the shard, or the whole when replicated
+};
+
+/// Ranks [first, last] hold `valid` real elements of each unit's shard; the rest is tail padding.
+struct RankClass {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  std::vector<std::int64_t> valid;  // by unit
+};
+
+/// Instructions [first, last) of the plan.
+struct Segment {
+  std::string name;
+  InstructionId first = 0;
+  InstructionId last = 0;
+};
+
+/// `segments`, by index into Plan::segments, run in order `count` times; count -1: once per step.
+struct ProgramItem {
+  static constexpr int kOncePerStep = -1;
+  std::int64_t count = 1;
+  std::vector<int> segments;
+};
+
+/// Sizes of the device mesh; their product is the world.
+struct Mesh {
+  std::int64_t replicate = 1;
+  std::int64_t shard = 1;
+  std::int64_t size(Group group) const {
+    return group == Group::World ? replicate * shard : group == Group::Shard ? shard : replicate;
+  }
+};
+
+struct ArenaSize {
+  Bytes bytes = 0;              // what the packer reached; the run allocates exactly this
+  Bytes issue_order_bytes = 0;  // largest sum of live buffers at any instruction, in issue order
+};
+
+/// What one rank does, for all ranks: data that the simulator predicts from and the runtime
+/// executes.
+struct Plan {
+  Job job;
+  Profile profile = Profile::CpuOneDnn;
+  Mesh mesh;
+  std::vector<RankClass> classes;
+  std::vector<Buffer> buffers;
+  std::vector<Unit> units;
+  std::vector<Instruction> instructions;
+  std::vector<Segment> segments;
+  std::vector<ProgramItem> program;
+  std::vector<std::string> scalars;  // columns of values that change from step to step
+  ArenaSize arena;
+  std::int64_t parameter_count = 0;
+  double model_flops_per_token = 0;  // forward + backward, without recomputation
+
+  std::int64_t world_size() const { return mesh.replicate * mesh.shard; }
+};
+
+/// Bytes that a view spans.
+inline Bytes bytes_of(const Plan& plan, const View& view) {
+  return view.elems * size_of(plan.buffers[view.buffer].dtype);
+}
+
+/// Instructions in issue order with every loop run at most `repeats` times.
+std::vector<InstructionId> unroll(const Plan& plan, int repeats);
+
+/// Parses a plan. `source` names it in errors. Throws InputError.
+Plan plan_from_json(std::string_view text, const std::string& source);
+/// The plan as JSON text; equal plans give equal text.
+std::string to_json(const Plan& plan);
+/// Hexadecimal hash of to_json(plan).
+std::string hash_of(const Plan& plan);
+
+}  // namespace shardplan

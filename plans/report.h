@@ -1,0 +1,112 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plans/plan.h"
+
+namespace shardplan {
+
+/// Bytes by Category.
+using CategoryBytes = std::array<Bytes, kCategories>;
+
+struct PhaseMemory {
+  Bytes peak_bytes = 0;
+  Bytes end_bytes = 0;
+  std::string at;  // instruction of the peak
+};
+
+struct RankMemory {
+  std::optional<Bytes> peak_allocated_bytes;
+  std::optional<Bytes> peak_reserved_bytes;
+  std::optional<Bytes> peak_device_bytes;
+  std::optional<Bytes> resident_set_bytes;
+  std::string peak_phase;
+  std::string peak_at;  // instruction name
+  std::optional<CategoryBytes> at_peak;
+  std::optional<Bytes> device_context_bytes;
+  std::optional<Bytes> communicator_bytes;
+  std::optional<Bytes> library_workspace_bytes;
+  std::optional<Bytes> host_bytes;
+  std::array<std::optional<PhaseMemory>, kPhases> phases;
+};
+
+struct RankReport {
+  std::string ranks;  // "0-7"
+  RankMemory memory;
+};
+
+struct CollectiveReport {
+  std::string kind;
+  std::string phase;
+  std::string unit;
+  Dtype dtype = Dtype::Float32;
+  Bytes input_bytes = 0;
+  Bytes output_bytes = 0;
+  std::int64_t group_size = 1;
+};
+
+struct TimeReport {
+  Seconds step_s = 0;
+  double tokens_per_s = 0;
+  double tokens_per_s_per_gpu = 0;
+  std::optional<double> mfu;
+  Seconds compute_s = 0;
+  Seconds communication_s = 0;
+  Seconds exposed_communication_s = 0;
+  std::optional<Seconds> total_s;
+};
+
+struct CostReport {
+  std::optional<double> per_hour;            // USD
+  std::optional<double> per_billion_tokens;  // USD
+  std::optional<double> total;               // USD
+};
+
+struct StepReport {
+  int step = 0;  // from 1
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  Seconds seconds = 0;
+};
+
+/// One instruction's place in time, for traces.
+struct TimelineEntry {
+  InstructionId id = -1;
+  Seconds begin_s = 0;
+  Seconds end_s = 0;
+};
+
+/// What a simulation predicts or a run measured; absent values are not known, never 0.
+struct Report {
+  std::string plan_hash;
+  std::int64_t world_size = 0;
+  std::vector<RankReport> ranks;
+  std::optional<bool> fits;
+  std::optional<Bytes> limit_bytes;
+  std::string limit_from;
+  std::optional<ArenaSize> arena;
+  std::optional<Bytes> live_bound_bytes;
+  std::vector<CollectiveReport> collectives;  // of one step
+  std::optional<Bytes> bytes_sent_per_rank;   // in one step
+  std::optional<TimeReport> time;
+  std::optional<CostReport> cost;
+  std::vector<StepReport> steps;
+  std::vector<TimelineEntry> timeline;  // of one steady step; not part of the JSON
+};
+
+/// schema shardplan/prediction/1, with the fully resolved job and the model's counts.
+std::string prediction_json(const Report& report, const Plan& plan);
+/// schema shardplan/comparison/1: one prediction a row.
+std::string comparison_json(const std::vector<std::pair<const Report*, const Plan*>>& rows);
+/// schema shardplan/measurement/1.
+std::string measurement_json(const Report& report);
+/// Reads a prediction or a measurement, whoever wrote it; fields may be missing. Throws InputError.
+Report report_from_json(std::string_view text, const std::string& source);
+
+}  // namespace shardplan
