@@ -8,24 +8,10 @@
 #include <vector>
 
 #include "plans/operators.h"
+#include "plans/parameter.h"
 #include "plans/units.h"
 
 namespace shardplan {
-
-/// How a parameter gets its first values when no weights are given.
-struct Initializer {
-  enum class Kind { Normal, Ones, Zeros } kind = Kind::Normal;
-  double standard_deviation = 0.02;
-};
-
-/// A named tensor that training updates. Tied weights are one Parameter used by several operators.
-struct Parameter {
-  std::string name;                 // Hugging Face name, e.g. "model.layers.0.mlp.up_proj.weight"
-  std::vector<std::int64_t> shape;  // elements
-  Initializer initializer;
-
-  std::int64_t elements() const;
-};
 
 /// One vertex: an operator that produces one tensor.
 struct Operator {

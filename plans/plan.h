@@ -9,6 +9,7 @@
 
 #include "plans/job.h"
 #include "plans/operators.h"
+#include "plans/parameter.h"
 #include "plans/units.h"
 
 namespace shardplan {

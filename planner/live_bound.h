@@ -1,0 +1,12 @@
+#pragma once
+
+#include "plans/plan.h"
+
+namespace shardplan {
+
+/// The largest total size of device buffers of which no two are ordered by happens-before: no
+/// placement can do with less. Exact: the maximum-weight antichain, by Dilworth's theorem as a
+/// maximum flow; takes up to seconds for the largest plans.
+Bytes live_bound(const Plan& plan);
+
+}  // namespace shardplan

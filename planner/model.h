@@ -1,0 +1,21 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "plans/job.h"
+#include "plans/model_graph.h"
+
+namespace shardplan {
+
+/// The graph of the model a job names. `layers` replaces the config's number of blocks.
+/// Throws InputError for an unknown family or a config that makes no sense.
+ModelGraph build_model(const ModelJob& model, std::optional<int> layers = std::nullopt);
+
+/// The graph of a Hugging Face config.json. `source` names it in errors.
+ModelGraph model_from_config(std::string_view config_json, const std::string& source,
+                             std::optional<bool> tie_word_embeddings = std::nullopt,
+                             std::optional<int> layers = std::nullopt);
+
+}  // namespace shardplan

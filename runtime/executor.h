@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plans/plan.h"
+#include "plans/report.h"
+
+namespace shardplan {
+
+struct ExecuteOptions {
+  int threads_per_rank = 0;  // of the compute stream; 0: cores / ranks, at least 1
+  double collective_timeout_s = 60;
+  /// Measure memory: pattern fill of the arena, bytes changed per buffer, guards around it.
+  bool measure_memory = true;
+  /// Called on one thread after every step.
+  std::function<void(const StepReport&)> on_step;
+  /// When not null, receives every parameter's optimizer state after the last step, whole and in
+  /// order: "name.exp_avg", "name.exp_avg_sq" or "name.momentum_buffer" -> values.
+  std::map<std::string, std::vector<float>>* optimizer_state = nullptr;
+};
+
+/// Executes the plan on CPU ranks, one group of stream threads per rank, all in this process.
+/// Writes the weights into job.run.output when the plan's `save` segment says so. Throws InputError
+/// for bad weights or tokens, SystemError naming rank and instruction when something fails on the
+/// way.
+Report execute(const Plan& plan, const ExecuteOptions& options);
+
+}  // namespace shardplan
