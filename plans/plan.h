@@ -181,11 +181,12 @@ struct Segment {
   InstructionId last = 0;
 };
 
-/// `segments`, by index into Plan::segments, run in order `count` times; count -1: once per step.
+/// A node of the program tree: runs its segment, or its body in order, `count` times.
 struct ProgramItem {
-  static constexpr int kOncePerStep = -1;
+  static constexpr std::int64_t kOncePerStep = -1;  // count: job.run.steps
   std::int64_t count = 1;
-  std::vector<int> segments;
+  int segment = -1;               // index into Plan::segments; -1: the body
+  std::vector<ProgramItem> body;  // nested loops: micro-steps inside steps
 };
 
 /// Sizes of the device mesh; their product is the world.

@@ -1,0 +1,366 @@
+#include "plans/operators.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "plans/error.h"
+
+namespace shardplan {
+namespace {
+
+template <typename Enum>
+struct Name {
+  Enum value;
+  std::string_view text;
+};
+
+constexpr std::array kAttributeNames{
+    Name{Attribute::Batch, "batch"},
+    Name{Attribute::Time, "time"},
+    Name{Attribute::InFeatures, "in_features"},
+    Name{Attribute::OutFeatures, "out_features"},
+    Name{Attribute::Heads, "heads"},
+    Name{Attribute::KvHeads, "kv_heads"},
+    Name{Attribute::HeadDim, "head_dim"},
+    Name{Attribute::Scale, "scale"},
+    Name{Attribute::Window, "window"},
+    Name{Attribute::Epsilon, "epsilon"},
+    Name{Attribute::RopeTheta, "rope_theta"},
+    Name{Attribute::RopeFactor, "rope_factor"},
+    Name{Attribute::RopeLowFrequency, "rope_low_frequency"},
+    Name{Attribute::RopeHighFrequency, "rope_high_frequency"},
+    Name{Attribute::RopeOriginalContext, "rope_original_context"},
+    Name{Attribute::WeightTransposed, "weight_transposed"},
+    Name{Attribute::TanhApproximation, "tanh_approximation"},
+    Name{Attribute::GroupsPerRow, "groups_per_row"},
+    Name{Attribute::BlockRows, "block_rows"},
+    Name{Attribute::GradientScale, "gradient_scale"},
+    Name{Attribute::Beta1, "beta1"},
+    Name{Attribute::Beta2, "beta2"},
+    Name{Attribute::WeightDecay, "weight_decay"},
+    Name{Attribute::DecoupledDecay, "decoupled_decay"},
+    Name{Attribute::Momentum, "momentum"},
+    Name{Attribute::MaxNorm, "max_norm"},
+};
+
+constexpr std::array kKernelNames{
+    Name{Kernel::Embedding, "embedding"},
+    Name{Kernel::EmbeddingBackward, "embedding_backward"},
+    Name{Kernel::PositionEmbedding, "position_embedding"},
+    Name{Kernel::PositionEmbeddingBackward, "position_embedding_backward"},
+    Name{Kernel::RmsNorm, "rms_norm"},
+    Name{Kernel::RmsNormBackward, "rms_norm_backward"},
+    Name{Kernel::LayerNorm, "layer_norm"},
+    Name{Kernel::LayerNormBackward, "layer_norm_backward"},
+    Name{Kernel::Linear, "linear"},
+    Name{Kernel::LinearBackwardInput, "linear_backward_input"},
+    Name{Kernel::LinearBackwardWeight, "linear_backward_weight"},
+    Name{Kernel::LinearBackwardBias, "linear_backward_bias"},
+    Name{Kernel::Rope, "rope"},
+    Name{Kernel::RopeBackward, "rope_backward"},
+    Name{Kernel::Attention, "attention"},
+    Name{Kernel::AttentionBackward, "attention_backward"},
+    Name{Kernel::PackedAttention, "packed_attention"},
+    Name{Kernel::PackedAttentionBackward, "packed_attention_backward"},
+    Name{Kernel::SwiGlu, "swiglu"},
+    Name{Kernel::SwiGluBackward, "swiglu_backward"},
+    Name{Kernel::Gelu, "gelu"},
+    Name{Kernel::GeluBackward, "gelu_backward"},
+    Name{Kernel::Add, "add"},
+    Name{Kernel::CrossEntropy, "cross_entropy"},
+    Name{Kernel::SumSquares, "sum_squares"},
+    Name{Kernel::GradientNorm, "gradient_norm"},
+    Name{Kernel::Adam, "adam"},
+    Name{Kernel::Sgd, "sgd"},
+};
+
+constexpr std::array kProfileNames{
+    Name{Profile::CpuOneDnn, "cpu-onednn"},
+    Name{Profile::CpuReference, "cpu-reference"},
+    Name{Profile::Cuda, "cuda"},
+};
+
+template <typename Names, typename Enum>
+std::string_view text_of(const Names& names, Enum value) {
+  for (const auto& name : names)
+    if (name.value == value) return name.text;
+  check(false, "every enumerator has a name");
+  return "";
+}
+
+template <typename Names>
+auto value_of(const Names& names, std::string_view text, std::string_view what) {
+  std::string known;
+  for (const auto& name : names) {
+    if (name.text == text) return name.value;
+    known += (known.empty() ? "" : ", ") + std::string(name.text);
+  }
+  throw InputError(fmt::format("unknown {} '{}', expected one of {}", what, text, known));
+}
+
+using Kind = Role::Kind;
+constexpr Role in(int i) { return {Kind::Input, i}; }
+constexpr Role param(int i) { return {Kind::Parameter, i}; }
+constexpr Role stat(int i) { return {Kind::Statistic, i}; }
+constexpr Role grad_in(int i) { return {Kind::InputGradient, i}; }
+constexpr Role grad_param(int i) { return {Kind::ParameterGradient, i}; }
+constexpr Role out{Kind::Output, 0};
+constexpr Role grad_out{Kind::OutputGradient, 0};
+constexpr Role workspace{Kind::Workspace, 0};
+
+/// The operator catalogue. To add an operator: a row here, its shape and work below, its kernels in
+/// kernels/kernels.h and kernels/cpu, and their launch in runtime/cpu_kernels.cpp.
+const std::vector<OperatorSpec>& catalogue() {
+  static const std::vector<OperatorSpec> specs{
+      {OperatorKind::Input, "input", {}, {}},
+      {OperatorKind::Embedding,
+       "embedding",
+       {{Kernel::Embedding, {in(0), param(0)}, {out}}},
+       {{Kernel::EmbeddingBackward, {grad_out, in(0)}, {grad_param(0)}}}},
+      {.kind = OperatorKind::PositionEmbedding,
+       .name = "position_embedding",
+       .forward = {{Kernel::PositionEmbedding, {in(0), param(0)}, {out}}},
+       .backward = {{Kernel::PositionEmbeddingBackward, {grad_out}, {grad_param(0)}}},
+       .in_place_input = 0,
+       .gradient_passes_through = true},
+      {OperatorKind::RmsNorm,
+       "rms_norm",
+       {{Kernel::RmsNorm, {in(0), param(0)}, {out, stat(0)}}},
+       {{Kernel::RmsNormBackward,
+         {grad_out, in(0), param(0), stat(0)},
+         {grad_in(0), grad_param(0)}}}},
+      {OperatorKind::LayerNorm,
+       "layer_norm",
+       {{Kernel::LayerNorm, {in(0), param(0), param(1)}, {out, stat(0), stat(1)}}},
+       {{Kernel::LayerNormBackward,
+         {grad_out, in(0), param(0), stat(0), stat(1)},
+         {grad_in(0), grad_param(0), grad_param(1)}}}},
+      {OperatorKind::Linear,
+       "linear",
+       {{Kernel::Linear, {in(0), param(0), param(1)}, {out}}},
+       {{Kernel::LinearBackwardWeight, {grad_out, in(0)}, {grad_param(0)}},
+        {Kernel::LinearBackwardBias, {grad_out}, {grad_param(1)}},
+        {Kernel::LinearBackwardInput, {grad_out, param(0)}, {grad_in(0)}}}},
+      {.kind = OperatorKind::Rope,
+       .name = "rope",
+       .forward = {{Kernel::Rope, {in(0)}, {out}}},
+       .backward = {{Kernel::RopeBackward, {grad_out}, {grad_in(0)}}},
+       .in_place_input = 0},
+      {OperatorKind::Attention,
+       "attention",
+       {{Kernel::Attention, {in(0), in(1), in(2)}, {out, stat(0), workspace}}},
+       {{Kernel::AttentionBackward,
+         {grad_out, in(0), in(1), in(2), out, stat(0)},
+         {grad_in(0), grad_in(1), grad_in(2), workspace}}}},
+      {OperatorKind::PackedAttention,
+       "packed_attention",
+       {{Kernel::PackedAttention, {in(0)}, {out, stat(0), workspace}}},
+       {{Kernel::PackedAttentionBackward,
+         {grad_out, in(0), out, stat(0)},
+         {grad_in(0), workspace}}}},
+      {OperatorKind::SwiGlu,
+       "swiglu",
+       {{Kernel::SwiGlu, {in(0), in(1)}, {out}}},
+       {{Kernel::SwiGluBackward, {grad_out, in(0), in(1)}, {grad_in(0), grad_in(1)}}}},
+      {OperatorKind::Gelu,
+       "gelu",
+       {{Kernel::Gelu, {in(0)}, {out}}},
+       {{Kernel::GeluBackward, {grad_out, in(0)}, {grad_in(0)}}}},
+      {.kind = OperatorKind::Add,
+       .name = "add",
+       .forward = {{Kernel::Add, {in(0), in(1)}, {out}}},
+       .backward = {},
+       .in_place_input = 1,
+       .gradient_passes_through = true},
+      {.kind = OperatorKind::CrossEntropy,
+       .name = "cross_entropy",
+       .forward = {{Kernel::CrossEntropy, {in(0), in(1)}, {out, grad_in(0)}}},
+       .backward = {},
+       .gradient_in_forward = true},
+  };
+  return specs;
+}
+
+std::int64_t last_extent(const TensorType& type) { return type.dimensions.back().constant; }
+
+void require(bool fits, OperatorKind kind, std::string_view what) {
+  if (!fits) throw InputError(fmt::format("operator {}: {}", spec(kind).name, what));
+}
+
+double causal_pairs(const Attributes& a) {
+  const double time = a.real(Attribute::Time);
+  const double window = a.real(Attribute::Window);
+  if (window > 0 && window < time) return window * (window + 1) / 2 + (time - window) * window;
+  return time * (time + 1) / 2;
+}
+
+/// Multiply-adds of Q K^T and P V together: 4 D per pair of tokens and head, counted as two each.
+double attention_flops(const Attributes& a) {
+  return a.real(Attribute::Batch) * a.real(Attribute::Heads) * causal_pairs(a) * 4 *
+         a.real(Attribute::HeadDim);
+}
+
+}  // namespace
+
+std::string_view to_string(Attribute attribute) { return text_of(kAttributeNames, attribute); }
+Attribute attribute_from(std::string_view name) {
+  return value_of(kAttributeNames, name, "attribute");
+}
+std::string_view to_string(Kernel kernel) { return text_of(kKernelNames, kernel); }
+Kernel kernel_from(std::string_view name) { return value_of(kKernelNames, name, "kernel"); }
+std::string_view to_string(Profile profile) { return text_of(kProfileNames, profile); }
+Profile profile_from(std::string_view name) { return value_of(kProfileNames, name, "profile"); }
+
+std::int64_t TensorType::elements(Sizes sizes) const {
+  std::int64_t product = 1;
+  for (const Dimension& dimension : dimensions)
+    product *= dimension.at(sizes);
+  return product;
+}
+
+TensorType activation(std::int64_t channels, Dtype dtype) {
+  return {dtype, {{1, true, false}, {1, false, true}, {channels, false, false}}};
+}
+
+void Attributes::set(Attribute attribute, double value) {
+  for (auto& [key, old] : entries_) {
+    if (key != attribute) continue;
+    old = value;
+    return;
+  }
+  entries_.emplace_back(attribute, value);
+}
+
+bool Attributes::has(Attribute attribute) const {
+  return std::ranges::any_of(entries_, [&](const auto& entry) { return entry.first == attribute; });
+}
+
+double Attributes::real(Attribute attribute, double otherwise) const {
+  for (const auto& [key, value] : entries_)
+    if (key == attribute) return value;
+  return otherwise;
+}
+
+const OperatorSpec& spec(OperatorKind kind) {
+  const OperatorSpec& found = catalogue()[static_cast<std::size_t>(kind)];
+  check(found.kind == kind, "the operator catalogue is in the order of OperatorKind");
+  return found;
+}
+
+TensorType infer_output(OperatorKind kind, const Attributes& a,
+                        std::span<const TensorType> inputs) {
+  const auto channels = [&](std::size_t i) { return last_extent(inputs[i]); };
+  const std::int64_t width = a.integer(Attribute::OutFeatures);
+  const std::int64_t query = a.integer(Attribute::Heads) * a.integer(Attribute::HeadDim);
+  const std::int64_t key = a.integer(Attribute::KvHeads) * a.integer(Attribute::HeadDim);
+  switch (kind) {
+    case OperatorKind::Input: return {Dtype::Int32, {{1, true, false}, {1, false, true}}};
+    case OperatorKind::Embedding: return activation(width);
+    case OperatorKind::PositionEmbedding:
+      require(channels(0) == width, kind, "positions and input differ in channels");
+      return inputs[0];
+    case OperatorKind::RmsNorm:
+    case OperatorKind::LayerNorm:
+      require(channels(0) == width * a.integer(Attribute::GroupsPerRow, 1), kind,
+              "the weight does not fit the input's channels");
+      return inputs[0];
+    case OperatorKind::Linear:
+      require(channels(0) == a.integer(Attribute::InFeatures), kind,
+              fmt::format("expects {} input features, gets {}", a.integer(Attribute::InFeatures),
+                          channels(0)));
+      return activation(width);
+    case OperatorKind::Rope:
+      require(channels(0) == query, kind, "heads x head_dim differ from the input's channels");
+      return inputs[0];
+    case OperatorKind::Attention:
+      require(channels(0) == query && channels(1) == key && channels(2) == key, kind,
+              "heads x head_dim differ from the channels of q, k or v");
+      return activation(query);
+    case OperatorKind::PackedAttention:
+      require(channels(0) == query + 2 * key, kind, "the input does not hold q, k and v");
+      return activation(query);
+    case OperatorKind::SwiGlu:
+    case OperatorKind::Add:
+      require(inputs[0] == inputs[1], kind, "both inputs must have one shape");
+      return inputs[0];
+    case OperatorKind::Gelu: return inputs[0];
+    case OperatorKind::CrossEntropy:
+      require(channels(0) == a.integer(Attribute::InFeatures), kind,
+              "logits do not have the vocabulary's width");
+      return {Dtype::Float64, {{1, false, false}}};
+  }
+  return {};
+}
+
+std::vector<TensorType> statistics_of(OperatorKind kind, const Attributes& a) {
+  const TensorType per_group{
+      Dtype::Float32,
+      {{1, true, false}, {1, false, true}, {a.integer(Attribute::GroupsPerRow, 1), false, false}}};
+  switch (kind) {
+    case OperatorKind::RmsNorm: return {per_group};
+    case OperatorKind::LayerNorm: return {per_group, per_group};
+    case OperatorKind::Attention:
+    case OperatorKind::PackedAttention:
+      return {{Dtype::Float32,
+               {{1, true, false}, {a.integer(Attribute::Heads), false, false}, {1, false, true}}}};
+    default: return {};
+  }
+}
+
+std::int64_t attention_block_rows(Profile profile) { return profile == Profile::Cuda ? 128 : 64; }
+
+Bytes workspace_bytes(Kernel kernel, const Attributes& a, Profile profile) {
+  const bool forward = kernel == Kernel::Attention || kernel == Kernel::PackedAttention;
+  const bool backward =
+      kernel == Kernel::AttentionBackward || kernel == Kernel::PackedAttentionBackward;
+  if (!forward && !backward) return 0;
+  const std::int64_t time = a.integer(Attribute::Time);
+  const std::int64_t block = attention_block_rows(profile);
+  if (profile == Profile::Cuda) {
+    // Flash attention keeps its tiles on the chip; backward sums the query gradient in float32 and
+    // needs one dot product per row (FlashAttention-2, algorithm 2: dQ accumulator and D).
+    const std::int64_t rows = a.integer(Attribute::Batch) * a.integer(Attribute::Heads) * time;
+    return backward ? 4 * rows * (a.integer(Attribute::HeadDim) + 1) : 0;
+  }
+  // A tile holds the scores of its query rows against every key before its end.
+  std::int64_t largest = 0;
+  for (std::int64_t begin = 0; begin < time; begin += block) {
+    const std::int64_t end = std::min(begin + block, time);
+    largest = std::max(largest, (end - begin) * end);
+  }
+  return 4 * largest * (backward ? 2 : 1);
+}
+
+double flops_of(Kernel kernel, const Attributes& a) {
+  const double rows = a.real(Attribute::Batch) * a.real(Attribute::Time);
+  switch (kernel) {
+    case Kernel::Linear:
+    case Kernel::LinearBackwardInput:
+    case Kernel::LinearBackwardWeight:
+      return 2 * rows * a.real(Attribute::InFeatures) * a.real(Attribute::OutFeatures);
+    case Kernel::Attention:
+    case Kernel::PackedAttention: return attention_flops(a);
+    // Five products instead of two: the scores again, dV, dP, dQ, dK.
+    case Kernel::AttentionBackward:
+    case Kernel::PackedAttentionBackward: return 2.5 * attention_flops(a);
+    default: return 0;
+  }
+}
+
+bool is_matrix_product(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::Linear:
+    case Kernel::LinearBackwardInput:
+    case Kernel::LinearBackwardWeight:
+    case Kernel::Attention:
+    case Kernel::AttentionBackward:
+    case Kernel::PackedAttention:
+    case Kernel::PackedAttentionBackward: return true;
+    default: return false;
+  }
+}
+
+}  // namespace shardplan

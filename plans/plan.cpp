@@ -1,0 +1,66 @@
+#include "plans/plan.h"
+
+#include <algorithm>
+#include <array>
+
+namespace shardplan {
+namespace {
+
+constexpr std::array<std::string_view, kStreams> kStreamNames{"compute", "ag",  "rs",  "ar",
+                                                              "h2d",     "d2h", "host"};
+constexpr std::array<std::string_view, kPhases> kPhaseNames{"load",     "init",      "forward",
+                                                            "backward", "optimizer", "save"};
+constexpr std::array<std::string_view, kCategories> kCategoryNames{
+    "parameters",           "gradients",           "optimizer_state",
+    "unsharded_parameters", "unsharded_gradients", "communication_buffers",
+    "activations",          "temporaries",         "inputs"};
+constexpr std::array<std::string_view, 4> kSpaceNames{"device", "pinned", "host", "disk"};
+constexpr std::array<std::string_view, 3> kGroupNames{"world", "shard", "replicate"};
+constexpr std::array<std::string_view, 3> kSourceNames{"tokens", "targets", "weights"};
+constexpr std::array<std::string_view, 3> kSinkNames{"loss", "gradient_norm", "weights"};
+constexpr std::array<std::string_view, 3> kWhyNames{"data", "reuse", "throttle"};
+constexpr std::array<std::string_view, std::variant_size_v<Operation>> kKindNames{
+    "alloc",          "free",       "compute",   "copy", "fill",  "all_gather",
+    "reduce_scatter", "all_reduce", "broadcast", "read", "write", "host_wait"};
+
+template <typename Names, typename Enum>
+std::string_view text_of(const Names& names, Enum value) {
+  return names[static_cast<std::size_t>(value)];
+}
+
+void unroll(const Plan& plan, const ProgramItem& item, int repeats,
+            std::vector<InstructionId>& order) {
+  const std::int64_t times = item.count == ProgramItem::kOncePerStep
+                                 ? repeats
+                                 : std::min<std::int64_t>(item.count, repeats);
+  for (std::int64_t pass = 0; pass < times; ++pass) {
+    if (item.segment >= 0) {
+      const Segment& segment = plan.segments[item.segment];
+      for (InstructionId id = segment.first; id < segment.last; ++id)
+        order.push_back(id);
+    }
+    for (const ProgramItem& inner : item.body)
+      unroll(plan, inner, repeats, order);
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(Stream stream) { return text_of(kStreamNames, stream); }
+std::string_view to_string(Phase phase) { return text_of(kPhaseNames, phase); }
+std::string_view to_string(Category category) { return text_of(kCategoryNames, category); }
+std::string_view to_string(Space space) { return text_of(kSpaceNames, space); }
+std::string_view to_string(Group group) { return text_of(kGroupNames, group); }
+std::string_view to_string(Source source) { return text_of(kSourceNames, source); }
+std::string_view to_string(Sink sink) { return text_of(kSinkNames, sink); }
+std::string_view to_string(Why why) { return text_of(kWhyNames, why); }
+std::string_view kind_of(const Operation& operation) { return kKindNames[operation.index()]; }
+
+std::vector<InstructionId> unroll(const Plan& plan, int repeats) {
+  std::vector<InstructionId> order;
+  for (const ProgramItem& item : plan.program)
+    unroll(plan, item, repeats, order);
+  return order;
+}
+
+}  // namespace shardplan
