@@ -18,7 +18,8 @@ constexpr std::array kDtypeNames{
     DtypeName{Dtype::Float64, "float64"},   DtypeName{Dtype::Float32, "float32"},
     DtypeName{Dtype::BFloat16, "bfloat16"}, DtypeName{Dtype::Float16, "float16"},
     DtypeName{Dtype::Int64, "int64"},       DtypeName{Dtype::Int32, "int32"},
-    DtypeName{Dtype::UInt16, "uint16"},     DtypeName{Dtype::UInt8, "uint8"}};
+    DtypeName{Dtype::UInt32, "uint32"},     DtypeName{Dtype::UInt16, "uint16"},
+    DtypeName{Dtype::UInt8, "uint8"}};
 
 }  // namespace
 

@@ -9,7 +9,7 @@ namespace shardplan {
 using Bytes = std::int64_t;
 using Seconds = double;
 
-enum class Dtype { Float64, Float32, BFloat16, Float16, Int64, Int32, UInt16, UInt8 };
+enum class Dtype { Float64, Float32, BFloat16, Float16, Int64, Int32, UInt32, UInt16, UInt8 };
 
 /// Bytes of one element.
 constexpr Bytes size_of(Dtype dtype) {
@@ -17,7 +17,8 @@ constexpr Bytes size_of(Dtype dtype) {
     case Dtype::Float64:
     case Dtype::Int64: return 8;
     case Dtype::Float32:
-    case Dtype::Int32: return 4;
+    case Dtype::Int32:
+    case Dtype::UInt32: return 4;
     case Dtype::BFloat16:
     case Dtype::Float16:
     case Dtype::UInt16: return 2;

@@ -1,0 +1,122 @@
+#include "runtime/comm/rendezvous.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "plans/error.h"
+
+namespace shardplan {
+namespace {
+
+constexpr int kYields = 8;  // more threads than cores are usual, so waiters soon sleep
+
+std::string_view name_of(Contribution::Kind kind) {
+  switch (kind) {
+    case Contribution::Kind::AllGather: return "all_gather";
+    case Contribution::Kind::ReduceScatter: return "reduce_scatter";
+    case Contribution::Kind::AllReduce: return "all_reduce";
+    case Contribution::Kind::Broadcast: return "broadcast";
+  }
+  return "";
+}
+
+bool same(const Contribution& a, const Contribution& b) {
+  return a.kind == b.kind && a.dtype == b.dtype && a.bytes == b.bytes &&
+         a.pre_scale == b.pre_scale && a.post_scale == b.post_scale && a.root == b.root;
+}
+
+std::string describe(const Contribution& c) {
+  return fmt::format("{} of {} bytes ({}, scales {:g} and {:g}, root {})", name_of(c.kind), c.bytes,
+                     to_string(c.dtype), c.pre_scale, c.post_scale, c.root);
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(std::string place, std::vector<std::int64_t> ranks, Seconds timeout_s)
+    : place_(std::move(place)),
+      ranks_(std::move(ranks)),
+      timeout_s_(timeout_s),
+      contributions_(ranks_.size()),
+      here_(ranks_.size(), 0) {}
+
+std::span<const Contribution> Rendezvous::enter(int member, const Contribution& contribution) {
+  contributions_[member] = contribution;
+  sync(member);
+  compare();
+  return contributions_;
+}
+
+void Rendezvous::compare() const {
+  const auto other = std::ranges::find_if(
+      contributions_, [&](const Contribution& c) { return !same(c, contributions_.front()); });
+  if (other == contributions_.end()) return;
+  throw SystemError(fmt::format("ranks issued different collectives on {}: rank {} {}, rank {} {}",
+                                place_, ranks_.front(), describe(contributions_.front()),
+                                ranks_[other - contributions_.begin()], describe(*other)));
+}
+
+void Rendezvous::sync(int member) {
+  std::unique_lock lock(mutex_);
+  if (broken_) throw_aborted(member);
+  const std::uint64_t generation = generation_.load(std::memory_order_relaxed);
+  here_[member] = 1;
+  if (++count_ == ranks_.size()) {
+    count_ = 0;
+    std::ranges::fill(here_, char{0});
+    generation_.store(generation + 1, std::memory_order_release);
+    lock.unlock();
+    changed_.notify_all();
+    return;
+  }
+  lock.unlock();
+  for (int i = 0; i < kYields && !over(generation); ++i)
+    std::this_thread::yield();
+  lock.lock();
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                            std::chrono::duration<double>(timeout_s_));
+  const bool in_time = changed_.wait_until(lock, deadline, [&] { return over(generation); });
+  if (generation_.load(std::memory_order_relaxed) != generation) return;
+  if (!in_time) time_out(member);
+  throw_aborted(member);
+}
+
+void Rendezvous::throw_aborted(int member) const {
+  throw SystemError(fmt::format("{}: rank {} left a collective because the job was aborted: {}",
+                                place_, ranks_[member], reason_));
+}
+
+/// Called with the lock held. Whoever comes later must not read the data of those who gave up.
+void Rendezvous::time_out(int member) {
+  std::string missing;
+  for (std::size_t m = 0; m < here_.size(); ++m)
+    if (!here_[m]) missing += (missing.empty() ? "" : ", ") + std::to_string(ranks_[m]);
+  const std::string what =
+      fmt::format("{}: rank {} waited {:g} s in {} for rank {}", place_, ranks_[member], timeout_s_,
+                  name_of(contributions_[member].kind), missing);
+  if (!broken_) reason_ = what;
+  broken_.store(true, std::memory_order_release);
+  changed_.notify_all();
+  throw SystemError(what);
+}
+
+void Rendezvous::abort(const char* reason) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!broken_.load(std::memory_order_relaxed)) {
+      try {
+        reason_ = reason;
+      } catch (...) {
+        reason_.clear();  // no memory for the text; the abort itself still counts
+      }
+    }
+    broken_.store(true, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+}  // namespace shardplan

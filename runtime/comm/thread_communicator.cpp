@@ -1,0 +1,187 @@
+#include "runtime/comm/thread_communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "kernels/kernels.h"
+#include "plans/error.h"
+
+namespace shardplan {
+namespace {
+
+constexpr std::size_t kBlockElems = 2048;  // of a sum; stays in the first-level cache
+constexpr std::size_t kCacheLine = 64;     // bytes; slices of different members do not share one
+
+void add_scaled(const float* x, double scale, float* out, std::size_t elems) {
+  cpu::accumulate(x, static_cast<float>(scale), out, static_cast<std::int64_t>(elems));
+}
+void add_scaled(const double* x, double scale, double* out, std::size_t elems) {
+  for (std::size_t i = 0; i < elems; ++i)
+    out[i] += x[i] * scale;
+}
+
+/// Elements [first, first + elems) of post_scale * sum of pre_scale * contribution, in rank order.
+/// `out` may be the same elements of a contribution: a block is read before it is written.
+template <typename T>
+void sum(std::span<const Contribution> parts, std::size_t first, std::size_t elems, T* out) {
+  const auto post_scale = static_cast<T>(parts.front().post_scale);
+  std::array<T, kBlockElems> block;
+  for (std::size_t done = 0; done < elems; done += kBlockElems) {
+    const std::size_t count = std::min(kBlockElems, elems - done);
+    std::fill_n(block.begin(), count, T{0});
+    for (const Contribution& part : parts)
+      add_scaled(reinterpret_cast<const T*>(part.data) + first + done, part.pre_scale, block.data(),
+                 count);
+    for (std::size_t i = 0; i < count; ++i)
+      out[done + i] = block[i] * post_scale;
+  }
+}
+
+void sum(std::span<const Contribution> parts, std::size_t first_byte, std::span<std::byte> out) {
+  if (parts.front().dtype == Dtype::Float32)
+    return sum(parts, first_byte / sizeof(float), out.size() / sizeof(float),
+               reinterpret_cast<float*>(out.data()));
+  check(parts.front().dtype == Dtype::Float64, "sums are over float32 or float64");
+  sum(parts, first_byte / sizeof(double), out.size() / sizeof(double),
+      reinterpret_cast<double*>(out.data()));
+}
+
+void copy(const std::byte* from, std::span<std::byte> to) {
+  if (from != to.data() && !to.empty()) std::memcpy(to.data(), from, to.size());
+}
+
+/// The part of an all-reduced buffer of `bytes` that `member` of `members` sums.
+struct Slice {
+  std::size_t at;
+  std::size_t bytes;
+};
+Slice slice_of(std::size_t bytes, std::size_t members, std::size_t member) {
+  const std::size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
+  const std::size_t chunk = (lines + members - 1) / members * kCacheLine;
+  const std::size_t at = std::min(bytes, chunk * member);
+  return {at, std::min(bytes - at, chunk)};
+}
+
+}  // namespace
+
+class ThreadWorld::End final : public Communicator {
+ public:
+  End(ThreadWorld& world, std::int64_t rank) : world_(world), rank_(rank) {}
+
+  std::int64_t rank() const override { return rank_; }
+  std::int64_t size(Group group) const override { return world_.mesh_.size(group); }
+
+  void all_gather(Stream stream, Group group, std::span<const std::byte> shard,
+                  std::span<std::byte> full) override {
+    check(full.size() == shard.size() * size(group), "the gathered buffer holds every shard");
+    const auto [place, member] = world_.place(rank_, stream, group);
+    const auto parts = place->enter(
+        member,
+        {.kind = Contribution::Kind::AllGather, .data = shard.data(), .bytes = shard.size()});
+    for (std::size_t m = 0; m < parts.size(); ++m)
+      copy(parts[m].data, full.subspan(m * shard.size(), shard.size()));
+    place->leave(member);
+  }
+
+  void reduce_scatter(Stream stream, Group group, Dtype dtype, std::span<const std::byte> full,
+                      std::span<std::byte> shard, double pre_scale, double post_scale) override {
+    check(full.size() == shard.size() * size(group), "the scattered buffer holds every shard");
+    const auto [place, member] = world_.place(rank_, stream, group);
+    const auto parts = place->enter(member, {.kind = Contribution::Kind::ReduceScatter,
+                                             .dtype = dtype,
+                                             .data = full.data(),
+                                             .bytes = full.size(),
+                                             .pre_scale = pre_scale,
+                                             .post_scale = post_scale});
+    sum(parts, member * shard.size(), shard);
+    place->leave(member);
+  }
+
+  void all_reduce(Stream stream, Group group, Dtype dtype, std::span<std::byte> data,
+                  double pre_scale, double post_scale) override {
+    const auto [place, member] = world_.place(rank_, stream, group);
+    const auto parts = place->enter(member, {.kind = Contribution::Kind::AllReduce,
+                                             .dtype = dtype,
+                                             .data = data.data(),
+                                             .bytes = data.size(),
+                                             .pre_scale = pre_scale,
+                                             .post_scale = post_scale});
+    // Each member sums one slice and the others copy it, so all get the same bits.
+    const Slice own = slice_of(data.size(), parts.size(), member);
+    sum(parts, own.at, data.subspan(own.at, own.bytes));
+    place->sync(member);
+    for (std::size_t m = 0; m < parts.size(); ++m) {
+      const Slice slice = slice_of(data.size(), parts.size(), m);
+      copy(parts[m].data + slice.at, data.subspan(slice.at, slice.bytes));
+    }
+    place->leave(member);
+  }
+
+  void broadcast(Stream stream, Group group, std::span<std::byte> data, int root) override {
+    const auto [place, member] = world_.place(rank_, stream, group);
+    const auto parts = place->enter(member, {.kind = Contribution::Kind::Broadcast,
+                                             .data = data.data(),
+                                             .bytes = data.size(),
+                                             .root = root});
+    copy(parts[root].data, data);
+    place->leave(member);
+  }
+
+  void abort(const char* reason) noexcept override { world_.abort(reason); }
+
+ private:
+  ThreadWorld& world_;
+  const std::int64_t rank_;
+};
+
+ThreadWorld::ThreadWorld(const Mesh& mesh, Seconds timeout_s) : mesh_(mesh) {
+  const auto add = [&](int stream, std::string_view group, std::int64_t first, std::int64_t step,
+                       std::int64_t size) {
+    std::vector<std::int64_t> ranks;
+    for (std::int64_t m = 0; m < size; ++m)
+      ranks.push_back(first + m * step);
+    places_.push_back(std::make_unique<Rendezvous>(
+        fmt::format("stream {}, group {}", to_string(static_cast<Stream>(stream)), group),
+        std::move(ranks), timeout_s));
+  };
+  for (int stream = 0; stream < kStreams; ++stream) {
+    add(stream, "world", 0, 1, mesh.replicate * mesh.shard);
+    for (std::int64_t replica = 0; replica < mesh.replicate; ++replica)
+      add(stream, "shard", replica * mesh.shard, 1, mesh.shard);
+    for (std::int64_t index = 0; index < mesh.shard; ++index)
+      add(stream, "replicate", index, mesh.shard, mesh.replicate);
+  }
+  for (std::int64_t rank = 0; rank < mesh.replicate * mesh.shard; ++rank)
+    ends_.push_back(std::make_unique<End>(*this, rank));
+}
+
+ThreadWorld::~ThreadWorld() = default;
+
+Communicator& ThreadWorld::at(std::int64_t rank) { return *ends_[rank]; }
+
+void ThreadWorld::abort(const char* reason) noexcept {
+  for (const auto& place : places_)
+    place->abort(reason);
+}
+
+ThreadWorld::Place ThreadWorld::place(std::int64_t rank, Stream stream, Group group) const {
+  const std::int64_t replica = rank / mesh_.shard;
+  const std::int64_t index = rank % mesh_.shard;
+  const std::int64_t first =
+      static_cast<std::int64_t>(stream) * (1 + mesh_.replicate + mesh_.shard);
+  switch (group) {
+    case Group::World: return {places_[first].get(), static_cast<int>(rank)};
+    case Group::Shard: return {places_[first + 1 + replica].get(), static_cast<int>(index)};
+    case Group::Replicate:
+      return {places_[first + 1 + mesh_.replicate + index].get(), static_cast<int>(replica)};
+  }
+  check(false, "a group is world, shard or replicate");
+  return {};
+}
+
+}  // namespace shardplan

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plans/job.h"
+#include "plans/plan.h"
+#include "runtime/mapped_file.h"
+
+namespace shardplan {
+
+/// A stream of little-endian uint16 or uint32 tokens in a file, cut into sequences of T tokens:
+/// sequence i is tokens i*T .. i*T+T-1, its targets are one later.
+class TokenFile {
+ public:
+  /// Throws InputError when the file cannot be read or holds no whole sequence.
+  TokenFile(const RunJob& run, std::int64_t sequence_length);
+
+  std::int64_t sequences() const { return sequences_; }
+  const std::string& path() const { return file_.path(); }
+  /// The T tokens from `shift` (0: inputs, 1: targets) after the begin of the sequence on. Throws
+  /// InputError with the position of a token outside [0, vocabulary).
+  void read(std::int64_t sequence, int shift, std::int64_t vocabulary,
+            std::span<std::int32_t> out) const;
+
+ private:
+  std::uint32_t token(std::int64_t position) const;
+
+  MappedFile file_;
+  const Dtype dtype_;
+  const std::int64_t sequence_length_;
+  std::int64_t sequences_ = 0;
+};
+
+/// The extents of a job's order of data.
+struct OrderShape {
+  std::int64_t steps = 0;
+  std::int64_t ranks = 1;
+  std::int64_t micro_steps = 1;  // of one step
+  std::int64_t micro_batch = 1;  // sequences of one rank and micro-step
+};
+
+/// Which sequences each rank reads when.
+class DataOrder {
+ public:
+  /// From the file job.run.data_order: JSON [step][rank][micro-step][micro_batch] of sequence
+  /// numbers below `sequences`; when empty, in sequence, ranks and micro-steps side by side, from
+  /// the start again at the end. Throws InputError with the JSON pointer of what is wrong.
+  DataOrder(const std::string& path, const OrderShape& shape, std::int64_t sequences);
+
+  /// Sequence number of the `index`-th sequence of a micro-batch; `step` counts from 0.
+  std::int64_t sequence(std::int64_t step, std::int64_t rank, std::int64_t micro_step,
+                        std::int64_t index) const;
+
+ private:
+  const OrderShape shape_;
+  const std::int64_t sequences_;
+  std::vector<std::int64_t> order_;  // empty: sequential
+};
+
+/// The batches of a job, for all ranks.
+class Batches {
+ public:
+  /// Throws InputError for bad tokens or a bad data order.
+  explicit Batches(const Plan& plan);
+
+  /// Inputs or targets of one micro-batch, int32 [micro_batch, T].
+  void read(Source source, std::int64_t step, std::int64_t rank, std::int64_t micro_step,
+            std::span<std::int32_t> out) const;
+
+ private:
+  TokenFile tokens_;
+  const std::int64_t sequence_length_;
+  const std::int64_t vocabulary_;
+  DataOrder order_;
+};
+
+/// Micro-steps of one step: how often the plan reads tokens in it.
+std::int64_t micro_steps_of(const Plan& plan);
+
+}  // namespace shardplan

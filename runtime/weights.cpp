@@ -1,0 +1,80 @@
+#include "runtime/weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "plans/error.h"
+#include "runtime/flat_layout.h"
+#include "runtime/initial_values.h"
+
+namespace shardplan {
+namespace {
+
+std::string output_file(const Plan& plan) {
+  const std::string& folder = plan.job.run.output;
+  const bool joined = folder.empty() || folder.back() == '/';
+  return folder + (joined ? "" : "/") + "model.safetensors";
+}
+
+std::vector<SafetensorsWriter::Entry> entries_of(const Plan& plan) {
+  std::vector<SafetensorsWriter::Entry> entries;
+  for (const Unit& unit : plan.units)
+    for (const UnitParameter& parameter : unit.parameters)
+      entries.push_back({parameter.name, parameter.shape});
+  return entries;
+}
+
+}  // namespace
+
+WeightSource::WeightSource(const Plan& plan) : seed_(plan.job.run.seed) {
+  if (plan.job.run.weights.empty()) return;
+  tensors_.emplace(plan.job.run.weights);
+  for (const Unit& unit : plan.units)
+    for (const UnitParameter& parameter : unit.parameters)
+      expect_tensor(parameter);
+}
+
+/// Files of a bare model, as "gpt2" on the Hub, lack the prefix that the model with a head puts
+/// before every name ("transformer."); transformers accepts both, and so do we.
+const SafeTensor* WeightSource::find(const std::string& name) const {
+  if (const SafeTensor* tensor = tensors_->find(name)) return tensor;
+  const std::size_t dot = name.find('.');
+  return dot == std::string::npos ? nullptr : tensors_->find(name.substr(dot + 1));
+}
+
+void WeightSource::expect_tensor(const UnitParameter& parameter) const {
+  const SafeTensor* tensor = find(parameter.name);
+  if (!tensor)
+    throw InputError(fmt::format("{}: tensor '{}' is missing", tensors_->path(), parameter.name));
+  if (tensor->shape != parameter.shape)
+    throw InputError(fmt::format("{}: tensor '{}' has shape [{}], the model needs [{}]",
+                                 tensors_->path(), parameter.name, fmt::join(tensor->shape, ", "),
+                                 fmt::join(parameter.shape, ", ")));
+  if (!is_floating_point(tensor->dtype))
+    throw InputError(fmt::format("{}: tensor '{}' is of dtype {}, expected a floating-point one",
+                                 tensors_->path(), parameter.name, to_string(tensor->dtype)));
+}
+
+void WeightSource::read(const Unit& unit, std::int64_t begin, std::span<float> out) const {
+  std::ranges::fill(out, 0.0f);
+  for (const Piece& piece : pieces_of(unit, begin, static_cast<std::int64_t>(out.size()))) {
+    const UnitParameter& parameter = unit.parameters[piece.parameter];
+    const auto values = out.subspan(piece.at, piece.elems);
+    if (tensors_)
+      read_elements(*find(parameter.name), piece.first, values);
+    else
+      initial_values(parameter.initializer, seed_, parameter.name, piece.first, values);
+  }
+}
+
+WeightSink::WeightSink(const Plan& plan) : writer_(output_file(plan), entries_of(plan)) {}
+
+void WeightSink::write(const Unit& unit, std::int64_t begin, std::span<const float> values) {
+  for (const Piece& piece : pieces_of(unit, begin, static_cast<std::int64_t>(values.size())))
+    writer_.write(unit.parameters[piece.parameter].name, piece.first,
+                  values.subspan(piece.at, piece.elems));
+}
+
+}  // namespace shardplan
