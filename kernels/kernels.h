@@ -125,9 +125,10 @@ void cross_entropy(const float* logits, const std::int32_t* targets, double* los
 double sum_squares(const float* x, std::int64_t elems);
 
 struct AdamStep {
-  float lr, beta1, beta2, eps, weight_decay;
-  float bias_correction1;                         // 1 - beta1^t
-  float bias_correction2;                         // 1 - beta2^t
+  // In double precision: 1 - beta2 would lose half its digits in single.
+  double lr, beta1, beta2, eps, weight_decay;
+  double bias_correction1;                        // 1 - beta1^t
+  double bias_correction2;                        // 1 - beta2^t
   enum class Decay { Decoupled, Coupled } decay;  // AdamW; Adam with L2
 };
 /// Every gradient is first multiplied by `grad_scale` (the clip coefficient).
@@ -135,7 +136,7 @@ void adam(const float* grad, float grad_scale, float* parameter, float* exp_avg,
           std::int64_t elems, const AdamStep& step);
 
 struct SgdStep {
-  float lr, momentum, weight_decay;
+  double lr, momentum, weight_decay;
 };
 /// buffer = momentum * buffer + grad; parameter -= lr * buffer. `momentum_buffer` may be null.
 void sgd(const float* grad, float grad_scale, float* parameter, float* momentum_buffer,
