@@ -12,11 +12,47 @@ namespace shardplan {
 /// For every stream the last position (in issue order) known to have finished; -1: none.
 using Clock = std::array<std::int32_t, kStreams>;
 
-/// Vector clocks of an issue order: position p happens before position q when clock[q] covers p.
-/// Ordered by: the stream, `after` edges (to the latest issue of their instruction), host_wait.
+/// Takes, stream by stream, the later of both positions.
+void join(Clock& clock, const Clock& other);
+
+/// Vector clocks, advanced one issued instruction at a time. An instruction is ordered after: the
+/// one before it on its stream, the latest issue of what it waits for, and what the host has waited
+/// for.
+class ClockWalk {
+ public:
+  explicit ClockWalk(const Plan& plan);
+
+  /// Issues `id` without its waits; its clock is what has finished when it starts.
+  void issue(InstructionId id);
+  /// Orders the instruction issued last after the latest issue of `id`, if there was one before it.
+  void wait_for(InstructionId id);
+  /// Whether `position` has finished when the instruction issued last starts.
+  bool covers(std::int32_t position) const {
+    return clock_[static_cast<int>(streams_[position])] >= position;
+  }
+  /// The instruction issued last is complete: later ones may wait for it.
+  void commit();
+
+  std::int32_t position() const { return static_cast<std::int32_t>(streams_.size()) - 1; }
+  const Clock& clock() const { return clock_; }
+  Stream stream_of(std::int32_t position) const { return streams_[position]; }
+  InstructionId instruction_at(std::int32_t position) const { return ids_[position]; }
+
+ private:
+  const Plan& plan_;
+  Clock clock_;  // of the instruction issued last
+  Clock host_;
+  std::vector<Clock> finished_;       // by instruction: clock at the end of its latest issue
+  std::vector<std::int32_t> latest_;  // by instruction: position of its latest issue
+  std::array<Clock, kStreams> streams_finished_;
+  std::vector<Stream> streams_;     // by position
+  std::vector<InstructionId> ids_;  // by position
+};
+
+/// The clocks of a whole issue order, as from unroll(): position p happens before position q when
+/// the clock of q covers p.
 class HappensBefore {
  public:
-  /// `issue_order` as from unroll().
   HappensBefore(const Plan& plan, std::span<const InstructionId> issue_order);
 
   /// True when position `before` has finished whenever position `after` starts.

@@ -1,0 +1,131 @@
+#include "planner/passes/wrap.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "plans/error.h"
+
+namespace shardplan {
+namespace {
+
+bool contains(const std::string& module, const std::string& path) {
+  return module.empty() ||
+         (path.starts_with(module) && (path.size() == module.size() || path[module.size()] == '.'));
+}
+
+/// Modules whose class is one of `classes`.
+std::vector<std::string> modules_of_class(const ModelGraph& graph,
+                                          const std::vector<std::string>& classes) {
+  std::vector<std::string> wrapped;
+  for (const std::string& name : classes) {
+    const std::size_t before = wrapped.size();
+    for (const Module& module : graph.modules)
+      if (module.class_name == name) wrapped.push_back(module.path);
+    if (wrapped.size() > before) continue;
+    std::set<std::string> known;
+    for (const Module& module : graph.modules)
+      known.insert(module.class_name);
+    throw InputError(fmt::format("strategy.wrap.layer_classes: the model has no '{}'; it has {}",
+                                 name, fmt::join(known, ", ")));
+  }
+  return wrapped;
+}
+
+std::vector<std::string> wrapped_modules(const ModelGraph& graph, const WrapPolicy& policy) {
+  switch (policy.kind) {
+    case WrapPolicy::Kind::None: return {};
+    case WrapPolicy::Kind::Transformer:
+      return modules_of_class(graph, policy.layer_classes.empty()
+                                         ? std::vector<std::string>{graph.block_class}
+                                         : policy.layer_classes);
+    case WrapPolicy::Kind::Modules:
+      for (const std::string& name : policy.names)
+        if (std::ranges::none_of(graph.modules, [&](const Module& m) { return m.path == name; }))
+          throw InputError(fmt::format("strategy.wrap.names: the model has no module '{}'", name));
+      return policy.names;
+    case WrapPolicy::Kind::Size: break;
+  }
+  throw InputError(
+      "strategy.wrap.policy: size is not supported yet; supported: transformer, modules, none");
+}
+
+/// The module path that contains every operator using each parameter.
+std::vector<std::string> common_module_of_users(const ModelGraph& graph) {
+  std::vector<std::string> common(graph.parameters.size());
+  std::vector<bool> seen(graph.parameters.size(), false);
+  for (const auto vertex : boost::make_iterator_range(boost::vertices(graph.dag))) {
+    const Operator& op = graph.dag[vertex];
+    for (const int parameter : op.parameters) {
+      std::string& path = common[parameter];
+      if (!seen[parameter]) path = op.module;
+      seen[parameter] = true;
+      while (!contains(path, op.module)) {
+        const std::size_t dot = path.rfind('.');
+        path = dot == std::string::npos ? "" : path.substr(0, dot);
+      }
+    }
+  }
+  return common;
+}
+
+std::vector<ParameterGroup> fsdp_units(const ModelGraph& graph, const WrapPolicy& policy) {
+  const std::vector<std::string> wrapped = wrapped_modules(graph, policy);
+  const std::vector<std::string> users = common_module_of_users(graph);
+  std::vector<ParameterGroup> groups{{"root", {}}};
+  for (const std::string& module : wrapped)
+    groups.push_back({module, {}});
+  for (std::size_t parameter = 0; parameter < users.size(); ++parameter) {
+    std::size_t owner = 0;  // modules are few per depth; the longest containing path is the deepest
+    for (std::size_t g = 1; g < groups.size(); ++g)
+      if (contains(groups[g].name, users[parameter]) &&
+          (owner == 0 || groups[g].name.size() > groups[owner].name.size()))
+        owner = g;
+    groups[owner].parameters.push_back(static_cast<int>(parameter));
+  }
+  std::erase_if(groups, [](const ParameterGroup& group) { return group.parameters.empty(); });
+  return groups;
+}
+
+/// Parameters in the order in which backward finishes their gradients.
+std::vector<int> gradient_order(const Tape& tape, std::size_t parameters) {
+  std::vector<int> order;
+  std::vector<bool> seen(parameters, false);
+  for (auto launch = tape.backward.rbegin(); launch != tape.backward.rend(); ++launch)
+    for (auto write = launch->writes.rbegin(); write != launch->writes.rend(); ++write) {
+      if (write->kind != TapeOperand::Kind::ParameterGradient || seen[write->index]) continue;
+      seen[write->index] = true;
+      order.push_back(write->index);
+    }
+  std::ranges::reverse(order);
+  return order;
+}
+
+std::vector<ParameterGroup> ddp_buckets(const ModelGraph& graph, const Tape& tape,
+                                        const DdpOptions& options) {
+  constexpr Bytes kFirstBucketBytes = 1 << 20;
+  const auto cap = static_cast<Bytes>(options.bucket_cap_mb * (1 << 20));
+  std::vector<ParameterGroup> buckets;
+  Bytes filled = 0;
+  for (const int parameter : gradient_order(tape, graph.parameters.size())) {
+    const Bytes limit = buckets.size() <= 1 ? std::min(kFirstBucketBytes, cap) : cap;
+    if (buckets.empty() || filled >= limit) {
+      buckets.push_back({fmt::format("bucket.{}", buckets.size()), {}});
+      filled = 0;
+    }
+    buckets.back().parameters.push_back(parameter);
+    filled += graph.parameters[parameter].elements() * size_of(Dtype::Float32);
+  }
+  return buckets;
+}
+
+}  // namespace
+
+std::vector<ParameterGroup> wrap(const ModelGraph& graph, const Tape& tape, const Job& job) {
+  if (job.strategy.sharding == Strategy::Ddp) return ddp_buckets(graph, tape, job.strategy.ddp);
+  return fsdp_units(graph, job.strategy.wrap);
+}
+
+}  // namespace shardplan

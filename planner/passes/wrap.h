@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/passes/autograd.h"
+#include "plans/job.h"
+#include "plans/model_graph.h"
+
+namespace shardplan {
+
+/// Parameters that one collective moves together: an FSDP unit or a DDP bucket.
+struct ParameterGroup {
+  std::string name;             // module path, "root" or "bucket.0"
+  std::vector<int> parameters;  // into ModelGraph::parameters, in flat order
+};
+
+/// Groups the parameters by the job's wrap policy: each belongs to the deepest wrapped module that
+/// contains all of its users; what is left belongs to the root, which comes first. With DDP:
+/// buckets in the order in which backward finishes gradients, the first of 1 MiB, then of
+/// bucket_cap_mb (PyTorch's reducer: kDefaultFirstBucketBytes and rebuilt buckets). Throws
+/// InputError when a class or module that the policy names does not occur in the model.
+std::vector<ParameterGroup> wrap(const ModelGraph& graph, const Tape& tape, const Job& job);
+
+}  // namespace shardplan

@@ -1,0 +1,65 @@
+#include "plans/access_history.h"
+
+namespace shardplan {
+namespace {
+
+AddressRange range_of(const Plan& plan, const std::vector<Bytes>& addresses, const View& view) {
+  const Bytes size = size_of(plan.buffers[view.buffer].dtype);
+  const Bytes begin = addresses[view.buffer] + view.at * size;
+  return {begin, begin + view.elems * size};
+}
+
+}  // namespace
+
+std::vector<Bytes> separate_addresses(const Plan& plan) {
+  std::vector<Bytes> addresses;
+  Bytes next = 0;
+  for (const Buffer& buffer : plan.buffers) {
+    addresses.push_back(next);
+    next += buffer.bytes();
+  }
+  return addresses;
+}
+
+std::vector<Bytes> arena_addresses(const Plan& plan) {
+  std::vector<Bytes> addresses;
+  Bytes next = plan.arena.bytes;
+  for (const Buffer& buffer : plan.buffers) {
+    const bool inside = buffer.space == Space::Device;
+    addresses.push_back(inside ? buffer.offset : next);
+    if (!inside) next += buffer.bytes();
+  }
+  return addresses;
+}
+
+AccessHistory::AccessHistory(const Plan& plan, const std::vector<Bytes>& addresses)
+    : plan_(plan), footprints_(plan.instructions.size()) {
+  std::vector<AddressRange> ranges;
+  for (const Instruction& instruction : plan.instructions)
+    for (const auto* views : {&instruction.reads, &instruction.writes})
+      for (const View& view : *views)
+        ranges.push_back(range_of(plan, addresses, view));
+  const Cells cells(ranges);
+  auto next = ranges.begin();
+  for (std::size_t id = 0; id < plan.instructions.size(); ++id) {
+    for (std::size_t i = 0; i < plan.instructions[id].reads.size(); ++i)
+      footprints_[id].reads.push_back(cells.of(*next++));
+    for (std::size_t i = 0; i < plan.instructions[id].writes.size(); ++i)
+      footprints_[id].writes.push_back(cells.of(*next++));
+  }
+  states_.resize(cells.count());
+}
+
+void AccessHistory::record(InstructionId id, std::int32_t position) {
+  const int stream = static_cast<int>(plan_.instructions[id].stream);
+  for (const CellRange& range : footprints_[id].reads)
+    for (std::int32_t cell = range.begin; cell < range.end; ++cell)
+      states_[cell].readers[stream] = position;
+  for (const CellRange& range : footprints_[id].writes)
+    for (std::int32_t cell = range.begin; cell < range.end; ++cell) {
+      states_[cell].writer = position;
+      states_[cell].readers.fill(-1);
+    }
+}
+
+}  // namespace shardplan
