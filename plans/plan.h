@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,10 +51,12 @@ constexpr int kCategories = 9;
 std::string_view to_string(Category category);
 
 enum class Space { Device, Pinned, Host, Disk };
+constexpr int kSpaces = 4;
 std::string_view to_string(Space space);
 
 /// Ranks a collective spans: a mesh axis or all of it.
 enum class Group { World, Shard, Replicate };
+constexpr int kGroups = 3;
 std::string_view to_string(Group group);
 
 /// A tensor's home in memory. `elems` is padded and equal on all ranks.
@@ -110,11 +113,13 @@ struct Broadcast {
   int root = 0;
 };
 enum class Source { Tokens, Targets, Weights };
+constexpr int kSources = 3;
 std::string_view to_string(Source source);
 struct Read {
   Source source = Source::Tokens;
 };
 enum class Sink { Loss, GradientNorm, Weights };
+constexpr int kSinks = 3;
 std::string_view to_string(Sink sink);
 struct Write {
   Sink sink = Sink::Loss;
@@ -128,6 +133,7 @@ using Operation = std::variant<Alloc, Free, Compute, Copy, Fill, AllGather, Redu
 std::string_view kind_of(const Operation& operation);
 
 enum class Why { Data, Reuse, Throttle };
+constexpr int kWhys = 3;
 std::string_view to_string(Why why);
 
 /// Waits for the latest issue of `id` before this instruction; nothing to wait for when there is
@@ -218,6 +224,7 @@ struct Plan {
   std::vector<std::string> scalars;  // columns of values that change from step to step
   ArenaSize arena;
   std::int64_t parameter_count = 0;
+  std::optional<Bytes> buffers_bytes;  // non-trainable state of the model
   double model_flops_per_token = 0;  // forward + backward, without recomputation
 
   std::int64_t world_size() const { return mesh.replicate * mesh.shard; }

@@ -82,7 +82,8 @@ struct TimelineEntry {
   Seconds end_s = 0;
 };
 
-/// What a simulation predicts or a run measured; absent values are not known, never 0.
+/// What a simulation predicts or a run measured; absent values are not known, never 0. A number of
+/// seconds, a rate, a loss or a norm that is not known is NaN.
 struct Report {
   std::string plan_hash;
   std::int64_t world_size = 0;
@@ -100,12 +101,13 @@ struct Report {
   std::vector<TimelineEntry> timeline;  // of one steady step; not part of the JSON
 };
 
-/// schema shardplan/prediction/1, with the fully resolved job and the model's counts.
+/// schema shardplan/prediction/1, with the fully resolved job and the model's counts. The hash is
+/// made here when the report has none.
 std::string prediction_json(const Report& report, const Plan& plan);
 /// schema shardplan/comparison/1: one prediction a row.
 std::string comparison_json(const std::vector<std::pair<const Report*, const Plan*>>& rows);
-/// schema shardplan/measurement/1.
-std::string measurement_json(const Report& report);
+/// schema shardplan/measurement/1, with the fully resolved job.
+std::string measurement_json(const Report& report, const Plan& plan);
 /// Reads a prediction or a measurement, whoever wrote it; fields may be missing. Throws InputError.
 Report report_from_json(std::string_view text, const std::string& source);
 
