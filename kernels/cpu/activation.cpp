@@ -12,46 +12,46 @@ constexpr float kSqrt2OverPi = 0.797884560802865355F;
 constexpr float kCubic = 0.044715F;
 
 // (1 + tanh(u)) / 2 = sigmoid(2u), which loses no digits where tanh(u) is near -1.
-float gelu_tanh(float x) { return x * sigmoid(2 * kSqrt2OverPi * (x + kCubic * x * x * x)); }
+Sigmoid gelu_tanh_gate(float x) { return sigmoid(2 * kSqrt2OverPi * (x + kCubic * x * x * x)); }
 
 float gelu_tanh_slope(float x) {
-  const float s = sigmoid(2 * kSqrt2OverPi * (x + kCubic * x * x * x));
-  return s + x * s * (1 - s) * 2 * kSqrt2OverPi * (1 + 3 * kCubic * x * x);
+  const Sigmoid gate = gelu_tanh_gate(x);
+  const float inner_slope = 2 * kSqrt2OverPi * (1 + 3 * kCubic * x * x);
+  return gate.value + x * gate.value * gate.complement * inner_slope;
 }
 
-float normal_cdf(float x) { return 0.5F * std::erfc(-x / std::numbers::sqrt2_v<float>); }
+float normal_distribution(float x) { return 0.5F * std::erfc(-x / std::numbers::sqrt2_v<float>); }
 
 float gelu_erf_slope(float x) {
-  const float density =
-      exponential(-0.5F * x * x) * (0.5F * kSqrt2OverPi / std::numbers::sqrt2_v<float>);
-  return normal_cdf(x) + x * density;
+  constexpr float kPeak = kSqrt2OverPi / 2;  // density of the normal distribution at 0
+  return normal_distribution(x) + x * kPeak * exponential(-0.5F * x * x);
 }
 
 }  // namespace
 
 void swiglu(const float* gate, const float* up, float* out, std::int64_t elems) {
   for (std::int64_t i = 0; i < elems; ++i)
-    out[i] = gate[i] * sigmoid(gate[i]) * up[i];
+    out[i] = gate[i] * sigmoid(gate[i]).value * up[i];
 }
 
 void swiglu_backward(const float* grad_out, const float* gate, const float* up, float* grad_gate,
                      float* grad_up, std::int64_t elems) {
   for (std::int64_t i = 0; i < elems; ++i) {
     const float g = gate[i];
-    const float s = sigmoid(g);
+    const Sigmoid s = sigmoid(g);
     const float grad = grad_out[i];
-    grad_gate[i] = grad * up[i] * s * (1 + g * (1 - s));
-    grad_up[i] = grad * g * s;
+    grad_gate[i] = grad * up[i] * s.value * (1 + g * s.complement);
+    grad_up[i] = grad * g * s.value;
   }
 }
 
 void gelu(const float* x, float* out, std::int64_t elems, GeluKind kind) {
   if (kind == GeluKind::Tanh)
     for (std::int64_t i = 0; i < elems; ++i)
-      out[i] = gelu_tanh(x[i]);
+      out[i] = x[i] * gelu_tanh_gate(x[i]).value;
   else
     for (std::int64_t i = 0; i < elems; ++i)
-      out[i] = x[i] * normal_cdf(x[i]);
+      out[i] = x[i] * normal_distribution(x[i]);
 }
 
 void gelu_backward(const float* grad_out, const float* x, float* grad_x, std::int64_t elems,

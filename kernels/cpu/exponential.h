@@ -1,6 +1,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 namespace shardplan::cpu {
@@ -33,7 +34,17 @@ inline float exponential(float x) {
   return p * power_of_two(half) * power_of_two(exponent - half);
 }
 
-/// 1 / (1 + e^-x).
-inline float sigmoid(float x) { return 1.0F / (1.0F + exponential(-x)); }
+/// Both to full relative precision, which a difference from 1 would lose.
+struct Sigmoid {
+  float value;       // 1 / (1 + e^-x)
+  float complement;  // 1 - value
+};
+
+inline Sigmoid sigmoid(float x) {
+  const float e = exponential(-std::abs(x));  // never overflows
+  const float larger = 1.0F / (1.0F + e);
+  const float smaller = e * larger;
+  return x > 0.0F ? Sigmoid{larger, smaller} : Sigmoid{smaller, larger};
+}
 
 }  // namespace shardplan::cpu

@@ -1,0 +1,125 @@
+#include <bit>
+#include <numbers>
+
+#include "kernels/cpu/exponential.h"
+#include "kernels/kernels.h"
+#include "tests/unit/kernel_testing.h"
+
+namespace shardplan::cpu {
+namespace {
+
+TEST(Exponential, IsWithinOneUlpWhereResultsAreNormal) {
+  // Every 101st float of both signs with e^x from the smallest normal number up to overflow.
+  for (const std::uint32_t sign : {0U, 0x80000000U})
+    for (std::uint32_t bits = 0;; bits += 101) {
+      const auto x = std::bit_cast<float>(bits | sign);
+      const double exact = std::exp(static_cast<double>(x));
+      if (exact > std::numeric_limits<float>::max()) break;
+      if (exact < std::numeric_limits<float>::min()) break;
+      const auto rounded = static_cast<float>(exact);
+      const float ulp = std::nextafter(rounded, std::numeric_limits<float>::infinity()) - rounded;
+      ASSERT_LE(std::abs(exponential(x) - exact), 1.0 * ulp) << "at " << x;
+    }
+}
+
+TEST(Exponential, HasTheLimitsOfTheTrueOne) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(exponential(0.0F), 1.0F);
+  EXPECT_EQ(exponential(-infinity), 0.0F);
+  EXPECT_EQ(exponential(-150.0F), 0.0F);
+  EXPECT_EQ(exponential(infinity), infinity);
+  EXPECT_EQ(exponential(89.0F), infinity);
+  EXPECT_NEAR(exponential(88.72F) / std::exp(88.72F), 1.0F, 1e-6F);
+  EXPECT_NEAR(exponential(-95.0F), std::exp(-95.0F), 3e-45F);  // not a normal number
+  EXPECT_TRUE(std::isnan(exponential(std::numeric_limits<float>::quiet_NaN())));
+}
+
+double silu(double x) { return x / (1 + std::exp(-x)); }
+
+double gelu_erf(double x) { return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2)); }
+
+double gelu_tanh(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
+template <typename Function>
+double slope(Function function, double x) {
+  return (function(x + 1e-5) - function(x - 1e-5)) / 2e-5;
+}
+
+/// From deep in one tail to deep in the other; an odd number of elements.
+Floats both_tails() {
+  Floats x;
+  for (int i = -254; i <= 254; ++i)
+    x.push_back(static_cast<float>(i) / 12.7F);
+  return x;
+}
+
+TEST(SwiGlu, EqualsItsFormula) {
+  const Floats gate = both_tails();
+  const Floats up = random_floats(gate.size(), 1);
+  Floats out = stale(gate.size());
+  swiglu(gate.data(), up.data(), out.data(), gate.size());
+  for (std::size_t i = 0; i < gate.size(); ++i)
+    EXPECT_NEAR(out[i], silu(gate[i]) * up[i], 5e-7 * std::abs(silu(gate[i]) * up[i]));
+}
+
+TEST(SwiGlu, SaturatesWithoutNaN) {
+  const Floats gate{-1e30F, -200.0F, 200.0F, 1e30F};
+  const Floats up(4, 1.0F);
+  Floats out = stale(4);
+  swiglu(gate.data(), up.data(), out.data(), 4);
+  EXPECT_EQ(out, (Floats{0.0F, 0.0F, 200.0F, 1e30F}));
+}
+
+TEST(SwiGlu, GradientsEqualFiniteDifferences) {
+  const Floats gate = both_tails();
+  const Floats up = random_floats(gate.size(), 1);
+  const Floats grad_out = random_floats(gate.size(), 2);
+  Floats grad_gate = stale(gate.size());
+  Floats grad_up = stale(gate.size());
+  swiglu_backward(grad_out.data(), gate.data(), up.data(), grad_gate.data(), grad_up.data(),
+                  gate.size());
+  Doubles expected_gate, expected_up;
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    expected_gate.push_back(grad_out[i] * up[i] * slope(silu, gate[i]));
+    expected_up.push_back(grad_out[i] * silu(gate[i]));
+  }
+  expect_close(grad_gate, expected_gate, 5e-7);
+  expect_close(grad_up, expected_up, 5e-7);
+}
+
+struct GeluCase {
+  GeluKind kind;
+  double (*reference)(double);
+  const char* name;
+};
+
+class Gelu : public testing::TestWithParam<GeluCase> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Gelu,
+                         testing::Values(GeluCase{GeluKind::Erf, gelu_erf, "Erf"},
+                                         GeluCase{GeluKind::Tanh, gelu_tanh, "Tanh"}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST_P(Gelu, EqualsItsFormula) {
+  const Floats x = both_tails();
+  Floats out = stale(x.size());
+  gelu(x.data(), out.data(), x.size(), GetParam().kind);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    EXPECT_NEAR(out[i], GetParam().reference(x[i]), 3e-7 * (1 + std::abs(x[i])) / 2);
+}
+
+TEST_P(Gelu, GradientEqualsFiniteDifferences) {
+  const Floats x = both_tails();
+  const Floats grad_out = random_floats(x.size(), 3);
+  Floats grad_x = stale(x.size());
+  gelu_backward(grad_out.data(), x.data(), grad_x.data(), x.size(), GetParam().kind);
+  Doubles expected;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    expected.push_back(grad_out[i] * slope(GetParam().reference, x[i]));
+  expect_close(grad_x, expected, 5e-7);
+}
+
+}  // namespace
+}  // namespace shardplan::cpu
