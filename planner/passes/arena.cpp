@@ -65,8 +65,8 @@ Placement first_fit(const std::vector<Item>& items, const std::vector<int>& orde
 /// Total size of the buffers in use at the same time as each, by issue order.
 std::vector<double> conflict_weights(const std::vector<Item>& items) {
   std::int32_t end = 0;
-  for (const Use& use : uses)
-    end = std::max(end, use.last + 1);
+  for (const Item& item : items)
+    end = std::max(end, item.use.last + 1);
   std::vector<double> begun(end + 1, 0);  // sizes of buffers first used before a position
   std::vector<double> ended(end + 1, 0);  // ... last used before it
   for (const Item& item : items) {
@@ -76,8 +76,8 @@ std::vector<double> conflict_weights(const std::vector<Item>& items) {
   std::partial_sum(begun.begin(), begun.end(), begun.begin());
   std::partial_sum(ended.begin(), ended.end(), ended.begin());
   std::vector<double> weights;
-  for (const Use& use : uses)
-    weights.push_back(begun[use.last + 1] - ended[use.first]);
+  for (const Item& item : items)
+    weights.push_back(begun[item.use.last + 1] - ended[item.use.first]);
   return weights;
 }
 

@@ -53,32 +53,14 @@ class Synchroniser {
   AccessHistory history_;
 };
 
-/// Drops throttle waits for instructions that have finished anyway when the waiting one starts.
-void drop_implied_throttles(Plan& plan) {
-  ClockWalk walk(plan);
-  std::vector<std::int32_t> latest(plan.instructions.size(), -1);
-  for (const InstructionId id : unroll(plan, 1)) {
-    Instruction& instruction = plan.instructions[id];
-    walk.issue(id);
-    for (const Wait& wait : instruction.after)
-      if (wait.why != Why::Throttle) walk.wait_for(wait.id);
-    std::erase_if(instruction.after, [&](const Wait& wait) {
-      return wait.why == Why::Throttle && latest[wait.id] >= 0 && walk.covers(latest[wait.id]);
-    });
-    for (const Wait& wait : instruction.after)
-      walk.wait_for(wait.id);
-    latest[id] = walk.position();
-    walk.commit();
-  }
-}
-
 }  // namespace
 
 void add_data_waits(Plan& plan) { Synchroniser(plan, separate_addresses(plan), Why::Data).run(); }
 
 void add_reuse_waits(Plan& plan) {
   Synchroniser(plan, arena_addresses(plan), Why::Reuse).run();
-  drop_implied_throttles(plan);
+  for (Instruction& instruction : plan.instructions)
+    std::erase_if(instruction.after, [](const Wait& wait) { return wait.why == Why::Throttle; });
 }
 
 }  // namespace shardplan

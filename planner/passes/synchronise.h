@@ -9,8 +9,9 @@ namespace shardplan {
 /// edge. `throttle` waits are not relied upon: they may go without changing a value.
 void add_data_waits(Plan& plan);
 
-/// The same for buffers that share bytes of the arena: adds the `reuse` waits that data waits and
-/// streams do not already imply, then drops every `throttle` wait that the others imply.
+/// The same for buffers that share bytes of the arena: adds the `reuse` waits that streams and data
+/// waits do not already imply. `throttle` waits go: what they limit, the memory, is fixed from here
+/// on, and beyond it they would only hold work back.
 void add_reuse_waits(Plan& plan);
 
 }  // namespace shardplan
