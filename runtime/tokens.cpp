@@ -50,10 +50,10 @@ OrderShape order_shape_of(const Plan& plan) {
           plan.job.training.micro_batch};
 }
 
-/// `value` as a list of `extent` entries. Throws InputError at the JSON pointer `where`.
+/// `value` as a list of exactly `extent` entries. Throws InputError at the JSON pointer `where`.
 const json& expect_list(const json& value, std::int64_t extent, const std::string& where,
                         std::string_view of) {
-  if (!value.is_array() || static_cast<std::int64_t>(value.size()) < extent)
+  if (!value.is_array() || static_cast<std::int64_t>(value.size()) != extent)
     throw InputError(fmt::format(
         "{}: expected a list of {} {}, got {}", where, extent, of,
         value.is_array() ? std::to_string(value.size()) : std::string(value.type_name())));
@@ -74,7 +74,9 @@ std::vector<std::int64_t> read_order(const std::string& path, const OrderShape& 
                                      std::int64_t sequences) {
   const json content = parse_order(path);
   std::vector<std::int64_t> order;
-  expect_list(content, shape.steps, path + ": /", "steps");
+  if (!content.is_array() || static_cast<std::int64_t>(content.size()) < shape.steps)
+    throw InputError(fmt::format("{}: expected a list of {} steps or more, got {}", path,
+                                 shape.steps, content.size()));
   for (std::int64_t step = 0; step < shape.steps; ++step) {
     const std::string at_step = fmt::format("{}: /{}", path, step);
     const json& ranks = expect_list(content[step], shape.ranks, at_step, "ranks");

@@ -1,0 +1,257 @@
+#include "runtime/cpu_kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/kernels.h"
+#include "plans/error.h"
+
+namespace shardplan::cpu {
+namespace {
+
+// torch.nn.utils.clip_grad_norm_ adds this to the norm it divides by.
+constexpr float kClipEpsilon = 1e-6f;
+
+/// A launch seen by its kernel: typed operands and attributes by name.
+struct Call {
+  const Launch& launch;
+  Gemm gemm;
+
+  const float* in(std::size_t i) const { return reinterpret_cast<const float*>(read(i).data); }
+  const std::int32_t* tokens(std::size_t i) const {
+    return reinterpret_cast<const std::int32_t*>(read(i).data);
+  }
+  const double* in_double(std::size_t i) const {
+    return reinterpret_cast<const double*>(read(i).data);
+  }
+  float* out(std::size_t i) const { return reinterpret_cast<float*>(write(i).data); }
+  double* out_double(std::size_t i) const { return reinterpret_cast<double*>(write(i).data); }
+
+  const Operand& read(std::size_t i) const {
+    expect(i < launch.reads.size());
+    return launch.reads[i];
+  }
+  const Operand& write(std::size_t i) const {
+    expect(i < launch.writes.size());
+    return launch.writes[i];
+  }
+  bool reads(std::size_t i) const { return i < launch.reads.size(); }
+  bool writes(std::size_t i) const { return i < launch.writes.size(); }
+
+  /// Whether the kernel, which has `own` reads of its own, adds to the i-th written operand.
+  Store store(std::size_t i, std::size_t own) const {
+    const auto more = launch.reads.subspan(std::min(own, launch.reads.size()));
+    const bool adds =
+        std::ranges::any_of(more, [&](const Operand& read) { return read.data == write(i).data; });
+    return adds ? Store::Accumulate : Store::Overwrite;
+  }
+
+  std::int64_t integer(Attribute attribute) const { return launch.attributes.integer(attribute); }
+  double real(Attribute attribute) const { return launch.attributes.real(attribute); }
+  float single(Attribute attribute) const { return static_cast<float>(real(attribute)); }
+  std::int64_t batch() const { return integer(Attribute::Batch); }
+  std::int64_t time() const { return integer(Attribute::Time); }
+  std::int64_t rows() const { return batch() * time(); }
+  std::int64_t channels() const { return integer(Attribute::OutFeatures); }
+  std::int64_t norm_rows() const {
+    return rows() * launch.attributes.integer(Attribute::GroupsPerRow, 1);
+  }
+
+  void expect(bool has_operand) const {
+    if (!has_operand)
+      throw InputError(fmt::format("kernel {} has {} reads and {} writes, expected more",
+                                   to_string(launch.kernel), launch.reads.size(),
+                                   launch.writes.size()));
+  }
+};
+
+LinearShape linear_shape(const Call& call) {
+  return {call.rows(), call.integer(Attribute::InFeatures), call.channels(),
+          call.integer(Attribute::WeightTransposed) ? WeightLayout::InOut : WeightLayout::OutIn};
+}
+
+void run_rope(const Call& call, RopeDirection direction) {
+  const RopeShape shape{.batch = call.batch(),
+                        .time = call.time(),
+                        .heads = call.integer(Attribute::Heads),
+                        .head_dim = call.integer(Attribute::HeadDim),
+                        .theta = call.real(Attribute::RopeTheta),
+                        .factor = call.launch.attributes.real(Attribute::RopeFactor, 1),
+                        .low_frequency = call.real(Attribute::RopeLowFrequency),
+                        .high_frequency = call.real(Attribute::RopeHighFrequency),
+                        .original_context = call.real(Attribute::RopeOriginalContext)};
+  rope(call.in(0), call.out(0), shape, direction);
+}
+
+AttentionShape attention_shape(const Call& call) {
+  const std::int64_t heads = call.integer(Attribute::Heads);
+  const std::int64_t kv_heads = call.integer(Attribute::KvHeads);
+  const std::int64_t head_dim = call.integer(Attribute::HeadDim);
+  return {.batch = call.batch(),
+          .time = call.time(),
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .scale = call.single(Attribute::Scale),
+          .window = call.integer(Attribute::Window),
+          .query_stride = heads * head_dim,
+          .key_value_stride = kv_heads * head_dim,
+          .block_rows = call.integer(Attribute::BlockRows)};
+}
+
+/// Queries, keys and values of one token lie side by side.
+struct Packed {
+  AttentionShape shape;
+  std::int64_t keys;    // elements from a token's queries to its keys
+  std::int64_t values;  // elements from a token's queries to its values
+};
+Packed packed(const Call& call) {
+  AttentionShape shape = attention_shape(call);
+  const std::int64_t keys = shape.query_stride;
+  const std::int64_t values = keys + shape.key_value_stride;
+  shape.query_stride = shape.key_value_stride = values + shape.key_value_stride;
+  return {shape, keys, values};
+}
+
+void run_packed_attention(const Call& call) {
+  const auto [shape, keys, values] = packed(call);
+  const float* qkv = call.in(0);
+  attention(call.gemm, qkv, qkv + keys, qkv + values, call.out(0), call.out(1), call.out(2), shape);
+}
+
+void run_packed_attention_backward(const Call& call) {
+  const auto [shape, keys, values] = packed(call);
+  const float* qkv = call.in(1);
+  float* grad = call.out(0);
+  attention_backward(call.gemm, call.in(0), qkv, qkv + keys, qkv + values, call.in(2), call.in(3),
+                     grad, grad + keys, grad + values, call.out(1), shape);
+}
+
+GeluKind gelu_kind(const Call& call) {
+  return call.integer(Attribute::TanhApproximation) ? GeluKind::Tanh : GeluKind::Erf;
+}
+
+void run_cross_entropy(const Call& call) {
+  const std::int64_t rows = call.rows();
+  cross_entropy(call.in(0), call.tokens(1), call.out_double(0), call.out(1), rows,
+                call.read(0).elems / rows,
+                call.launch.attributes.real(Attribute::GradientScale, 1));
+}
+
+void run_sum_squares(const Call& call) {
+  double sum = 0;
+  for (const Operand& part : call.launch.reads)
+    sum += sum_squares(reinterpret_cast<const float*>(part.data), part.elems);
+  *call.out_double(0) = sum;
+}
+
+void run_gradient_norm(const Call& call) {
+  const auto norm = static_cast<float>(std::sqrt(*call.in_double(0)));
+  const float max_norm = call.single(Attribute::MaxNorm);
+  *call.out(0) = norm;
+  *call.out(1) = max_norm > 0 ? std::min(1.0f, max_norm / (norm + kClipEpsilon)) : 1.0f;
+}
+
+void run_adam(const Call& call) {
+  const StepScalars& scalars = call.launch.scalars;
+  const AdamStep step{.lr = scalars.learning_rate,
+                      .beta1 = call.real(Attribute::Beta1),
+                      .beta2 = call.real(Attribute::Beta2),
+                      .eps = call.real(Attribute::Epsilon),
+                      .weight_decay = call.real(Attribute::WeightDecay),
+                      .bias_correction1 = scalars.bias_correction1,
+                      .bias_correction2 = scalars.bias_correction2,
+                      .decay = call.integer(Attribute::DecoupledDecay) ? AdamStep::Decay::Decoupled
+                                                                       : AdamStep::Decay::Coupled};
+  adam(call.in(0), *call.in(1), call.out(0), call.out(1), call.out(2), call.write(0).elems, step);
+}
+
+void run_sgd(const Call& call) {
+  const SgdStep step{.lr = call.launch.scalars.learning_rate,
+                     .momentum = call.real(Attribute::Momentum),
+                     .weight_decay = call.real(Attribute::WeightDecay)};
+  float* momentum_buffer = call.writes(1) ? call.out(1) : nullptr;
+  sgd(call.in(0), *call.in(1), call.out(0), momentum_buffer, call.write(0).elems, step);
+}
+
+void run_norm(const Call& call) {
+  const float epsilon = call.single(Attribute::Epsilon);
+  if (call.launch.kernel == Kernel::RmsNorm)
+    return rms_norm(call.in(0), call.in(1), call.out(0), call.out(1), call.norm_rows(),
+                    call.channels(), epsilon);
+  layer_norm(call.in(0), call.in(1), call.in(2), call.out(0), call.out(1), call.out(2),
+             call.norm_rows(), call.channels(), epsilon);
+}
+
+void run_norm_backward(const Call& call) {
+  if (call.launch.kernel == Kernel::RmsNormBackward)
+    return rms_norm_backward(call.in(0), call.in(1), call.in(2), call.in(3), call.out(0),
+                             call.out(1), call.norm_rows(), call.channels(), call.store(0, 4),
+                             call.store(1, 4));
+  layer_norm_backward(call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), call.out(0),
+                      call.out(1), call.out(2), call.norm_rows(), call.channels(), call.store(0, 5),
+                      call.store(1, 5), call.store(2, 5));
+}
+
+}  // namespace
+
+void launch(Gemm gemm, const Launch& launch) {
+  const Call call{launch, gemm};
+  const auto in = [&](std::size_t i) { return call.in(i); };
+  const auto out = [&](std::size_t i) { return call.out(i); };
+  switch (launch.kernel) {
+    case Kernel::Embedding:
+      return embedding(call.tokens(0), in(1), out(0), call.rows(),
+                       call.integer(Attribute::InFeatures), call.channels());
+    case Kernel::EmbeddingBackward:
+      return embedding_backward(in(0), call.tokens(1), out(0), call.rows(),
+                                call.integer(Attribute::InFeatures), call.channels(),
+                                call.store(0, 2));
+    case Kernel::PositionEmbedding:
+      return position_embedding(in(0), in(1), out(0), call.batch(), call.time(), call.channels());
+    case Kernel::PositionEmbeddingBackward:
+      return position_embedding_backward(in(0), out(0), call.batch(), call.time(),
+                                         call.integer(Attribute::InFeatures), call.channels(),
+                                         call.store(0, 1));
+    case Kernel::RmsNorm:
+    case Kernel::LayerNorm: return run_norm(call);
+    case Kernel::RmsNormBackward:
+    case Kernel::LayerNormBackward: return run_norm_backward(call);
+    case Kernel::Linear:
+      return linear(gemm, in(0), in(1), call.reads(2) ? in(2) : nullptr, out(0),
+                    linear_shape(call));
+    case Kernel::LinearBackwardInput:
+      return linear_backward_input(gemm, in(0), in(1), out(0), linear_shape(call),
+                                   call.store(0, 2));
+    case Kernel::LinearBackwardWeight:
+      return linear_backward_weight(gemm, in(0), in(1), out(0), linear_shape(call),
+                                    call.store(0, 2));
+    case Kernel::LinearBackwardBias:
+      return linear_backward_bias(in(0), out(0), linear_shape(call), call.store(0, 1));
+    case Kernel::Rope: return run_rope(call, RopeDirection::Forward);
+    case Kernel::RopeBackward: return run_rope(call, RopeDirection::Backward);
+    case Kernel::Attention:
+      return attention(gemm, in(0), in(1), in(2), out(0), out(1), out(2), attention_shape(call));
+    case Kernel::AttentionBackward:
+      return attention_backward(gemm, in(0), in(1), in(2), in(3), in(4), in(5), out(0), out(1),
+                                out(2), out(3), attention_shape(call));
+    case Kernel::PackedAttention: return run_packed_attention(call);
+    case Kernel::PackedAttentionBackward: return run_packed_attention_backward(call);
+    case Kernel::SwiGlu: return swiglu(in(0), in(1), out(0), call.write(0).elems);
+    case Kernel::SwiGluBackward:
+      return swiglu_backward(in(0), in(1), in(2), out(0), out(1), call.write(0).elems);
+    case Kernel::Gelu: return gelu(in(0), out(0), call.write(0).elems, gelu_kind(call));
+    case Kernel::GeluBackward:
+      return gelu_backward(in(0), in(1), out(0), call.write(0).elems, gelu_kind(call));
+    case Kernel::Add: return add(in(0), in(1), out(0), call.write(0).elems);
+    case Kernel::CrossEntropy: return run_cross_entropy(call);
+    case Kernel::SumSquares: return run_sum_squares(call);
+    case Kernel::GradientNorm: return run_gradient_norm(call);
+    case Kernel::Adam: return run_adam(call);
+    case Kernel::Sgd: return run_sgd(call);
+  }
+}
+
+}  // namespace shardplan::cpu

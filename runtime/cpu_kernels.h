@@ -1,0 +1,13 @@
+#pragma once
+
+#include "kernels/gemm.h"
+#include "runtime/device.h"
+
+namespace shardplan::cpu {
+
+/// Runs a kernel of kernels/kernels.h on the operands of a launch. Operands are in the order of the
+/// operator catalogue; a written operand that is also among the reads after the kernel's own is
+/// added to. Throws InputError when the launch has other operands than the kernel takes.
+void launch(Gemm gemm, const Launch& launch);
+
+}  // namespace shardplan::cpu

@@ -1,0 +1,119 @@
+#include "runtime/interpreter.h"
+
+#include <variant>
+
+#include "plans/error.h"
+#include "runtime/flat_layout.h"
+
+namespace shardplan {
+namespace {
+
+template <typename T>
+std::span<T> elements(const Operand& operand) {
+  return {reinterpret_cast<T*>(operand.data), static_cast<std::size_t>(operand.elems)};
+}
+
+}  // namespace
+
+struct Interpreter::Execution {
+  Interpreter& self;
+  const Issue& issue;
+  const Instruction& instruction;
+  const Operands& operands;
+
+  const Operand& read(std::size_t i = 0) const { return operands.reads[i]; }
+  const Operand& written(std::size_t i = 0) const { return operands.writes[i]; }
+  Communicator& communicator() const { return self.communicator_; }
+
+  void operator()(const Alloc&) const {}  // every buffer has its place in the arena
+  void operator()(const Free&) const {}
+  void operator()(const HostWait&) const {}  // the issuing thread does it
+
+  void operator()(const Compute& compute) const {
+    self.device_.compute({compute.kernel, compute.attributes, operands.reads, operands.writes,
+                          self.data_.scalars[issue.step]});
+  }
+  void operator()(const Copy&) const { self.device_.copy(read(), written()); }
+  void operator()(const Fill& fill) const { self.device_.fill(written(), fill.value); }
+
+  void operator()(const AllGather& gather) const {
+    communicator().all_gather(instruction.stream, gather.group, read().bytes(), written().bytes());
+  }
+  void operator()(const ReduceScatter& reduce) const {
+    communicator().reduce_scatter(instruction.stream, reduce.group, read().dtype, read().bytes(),
+                                  written().bytes(), reduce.pre_scale, reduce.post_scale);
+  }
+  void operator()(const AllReduce& reduce) const {
+    communicator().all_reduce(instruction.stream, reduce.group, written().dtype, written().bytes(),
+                              reduce.pre_scale, reduce.post_scale);
+  }
+  void operator()(const Broadcast& broadcast) const {
+    communicator().broadcast(instruction.stream, broadcast.group, written().bytes(),
+                             broadcast.root);
+  }
+
+  void operator()(const Read& source) const {
+    switch (source.source) {
+      case Source::Tokens:
+      case Source::Targets:
+        return self.data_.batches->read(source.source, issue.step, communicator().rank(),
+                                        issue.micro_step, elements<std::int32_t>(written()));
+      case Source::Weights:
+        return self.data_.weight_source->read(unit(), first_element(instruction.writes[0]),
+                                              elements<float>(written()));
+    }
+  }
+  void operator()(const Write& write) const {
+    switch (write.sink) {
+      case Sink::Loss:
+        if (is_rank_0()) self.data_.steps[issue.step].loss = elements<double>(read())[0];
+        return;
+      case Sink::GradientNorm:
+        if (is_rank_0()) self.data_.steps[issue.step].grad_norm = elements<float>(read())[0];
+        return;
+      case Sink::Weights:
+        if (communicator().rank() < holders_of_one_copy(self.plan_, unit()))
+          self.data_.weight_sink->write(unit(), first_element(instruction.reads[0]),
+                                        elements<float>(read()));
+        return;
+    }
+  }
+
+  bool is_rank_0() const { return communicator().rank() == 0; }
+  const Unit& unit() const { return self.plan_.units[instruction.unit]; }
+  /// Where a view of the unit's resident parameter begins in its flat parameter.
+  std::int64_t first_element(const View& view) const {
+    return shard_begin(self.plan_, unit(), communicator().rank()) + view.at;
+  }
+};
+
+Interpreter::Interpreter(const Plan& plan, std::span<std::byte> arena, Device& device,
+                         Communicator& communicator, const JobData& data)
+    : plan_(plan), arena_(arena), device_(device), communicator_(communicator), data_(data) {
+  operands_.reserve(plan.instructions.size());
+  for (const Instruction& instruction : plan.instructions) {
+    Operands& operands = operands_.emplace_back();
+    for (const View& view : instruction.reads)
+      operands.reads.push_back(operand(view));
+    for (const View& view : instruction.writes)
+      operands.writes.push_back(operand(view));
+  }
+}
+
+Operand Interpreter::operand(const View& view) const {
+  const Buffer& buffer = plan_.buffers[view.buffer];
+  const Operand operand{arena_.data() + buffer.offset + view.at * size_of(buffer.dtype), view.elems,
+                        buffer.dtype};
+  check(buffer.offset >= 0 && view.at >= 0 && view.elems >= 0 &&
+            view.at + view.elems <= buffer.elems &&
+            buffer.offset + buffer.bytes() <= static_cast<Bytes>(arena_.size()),
+        "operands lie inside their buffers, and those inside the arena");
+  return operand;
+}
+
+void Interpreter::run(const Issue& issue) {
+  const Instruction& instruction = plan_.instructions[issue.id];
+  std::visit(Execution{*this, issue, instruction, operands_[issue.id]}, instruction.operation);
+}
+
+}  // namespace shardplan

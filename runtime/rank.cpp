@@ -1,0 +1,128 @@
+#include "runtime/rank.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "plans/error.h"
+
+namespace shardplan {
+namespace {
+
+std::array<bool, kStreams> streams_of(const Plan& plan) {
+  std::array<bool, kStreams> used{};
+  for (const Instruction& instruction : plan.instructions)
+    used[static_cast<int>(instruction.stream)] = true;
+  return used;
+}
+
+}  // namespace
+
+Rank::Rank(const Plan& plan, const Options& options, Communicator& communicator,
+           const JobData& data, JobFailure& failure)
+    : plan_(plan),
+      communicator_(communicator),
+      failure_(failure),
+      measure_memory_(options.measure_memory),
+      arena_(plan.arena.bytes),
+      latest_(plan.instructions.size()),
+      micro_steps_(plan.instructions.size(), 0),
+      step_ends_(std::max(plan.job.run.steps, 0)),
+      interpreter_(plan, arena_.bytes(), device_, communicator, data),
+      device_({streams_of(plan), options.gemm, options.compute_threads},
+              [this](const Issue& issue) { return execute(issue); }) {}
+
+void Rank::run() noexcept {
+  try {
+    if (measure_memory_) meter_.emplace(plan_, arena_);
+    const bool issued = std::ranges::all_of(
+        plan_.program, [&](const ProgramItem& item) { return issue_item(item); });
+    if (issued && wait_for(issued_)) {
+      if (meter_) memory_ = meter_->finish();
+      memory_.resident_set_bytes = resident_set_bytes();
+    }
+  } catch (...) {
+    failure_.record(plan_, communicator_.rank(), nullptr);
+  }
+  device_.join();  // after a failure, streams may still be reading the memory of other ranks
+}
+
+void Rank::stop() noexcept {
+  device_.stop();
+  steps_issued_.stop();
+}
+
+bool Rank::execute(const Issue& issue) noexcept {
+  try {
+    if (meter_) meter_->before(issue);
+    interpreter_.run(issue);
+    if (meter_) meter_->after(issue);
+    return true;
+  } catch (...) {
+    failure_.record(plan_, communicator_.rank(), &plan_.instructions[issue.id]);
+    return false;
+  }
+}
+
+bool Rank::issue_item(const ProgramItem& item) {
+  if (item.count == ProgramItem::kOncePerStep) return issue_steps(item);
+  for (std::int64_t pass = 0; pass < item.count; ++pass)
+    if (!issue_pass(item)) return false;
+  return true;
+}
+
+bool Rank::issue_pass(const ProgramItem& item) {
+  if (item.segment >= 0) {
+    const Segment& segment = plan_.segments[item.segment];
+    for (InstructionId id = segment.first; id < segment.last; ++id)
+      if (!issue_one(id)) return false;
+  }
+  return std::ranges::all_of(item.body,
+                             [&](const ProgramItem& inner) { return issue_item(inner); });
+}
+
+bool Rank::issue_steps(const ProgramItem& item) {
+  first_step_begin_ = std::chrono::steady_clock::now();
+  for (std::size_t step = 0; step < step_ends_.size(); ++step) {
+    step_ = static_cast<std::int32_t>(step);
+    std::ranges::fill(micro_steps_, 0);
+    if (!issue_pass(item)) return false;
+    step_ends_[step] = issued_;
+    steps_issued_.reach(step + 1);
+  }
+  return true;
+}
+
+bool Rank::issue_one(InstructionId id) {
+  const Instruction& instruction = plan_.instructions[id];
+  Issue issue{
+      .id = id, .step = step_, .micro_step = micro_steps_[id]++, .first = latest_[id].number == 0};
+  for (const Wait& wait : instruction.after) {
+    const auto [stream, number] = latest_[wait.id];
+    std::uint64_t& waits = issue.waits[static_cast<int>(stream)];
+    waits = std::max(waits, number);
+  }
+  const std::uint64_t number = device_.enqueue(instruction.stream, issue);
+  if (number == 0) return false;
+  latest_[id] = {instruction.stream, number};
+  issued_[static_cast<int>(instruction.stream)] = number;
+  // In the same order as happens-before has it: the host goes on once the wait's own turn is over.
+  return !std::holds_alternative<HostWait>(instruction.operation) ||
+         device_.wait(instruction.stream, number);
+}
+
+bool Rank::wait_for(const Counts& counts) {
+  for (int s = 0; s < kStreams; ++s)
+    if (!device_.wait(static_cast<Stream>(s), counts[s])) return false;
+  return true;
+}
+
+bool Rank::wait_step(std::int32_t step) {
+  return steps_issued_.wait(step + 1) && wait_for(step_ends_[step]);
+}
+
+std::span<const float> Rank::values(const View& view) const {
+  const std::span<std::byte> bytes = interpreter_.bytes_of(view);
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+}  // namespace shardplan

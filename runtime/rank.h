@@ -1,0 +1,83 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "plans/plan.h"
+#include "plans/report.h"
+#include "runtime/arena.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/cpu_device.h"
+#include "runtime/interpreter.h"
+#include "runtime/job_failure.h"
+#include "runtime/measure.h"
+#include "runtime/progress.h"
+
+namespace shardplan {
+
+/// One rank of a job: its memory, its streams, and the program it issues to them.
+class Rank {
+ public:
+  struct Options {
+    cpu::Gemm gemm = nullptr;
+    int compute_threads = 1;
+    bool measure_memory = true;
+  };
+  /// All references must outlive this. Throws SystemError when memory or threads lack.
+  Rank(const Plan& plan, const Options& options, Communicator& communicator, const JobData& data,
+       JobFailure& failure);
+
+  /// Issues the whole program and waits for its end; errors go to the job's failure. Called once.
+  void run() noexcept;
+  /// Ends run() soon, from any thread.
+  void stop() noexcept;
+
+  /// Blocks until the step (from 0) is done with all that it issued; false: stopped before that.
+  bool wait_step(std::int32_t step);
+  /// When the first step was first issued; valid once that step is done.
+  std::chrono::steady_clock::time_point first_step_begin() const { return first_step_begin_; }
+  /// After run(): the measured memory.
+  const RankMemory& memory() const { return memory_; }
+  /// After run(): float32 operands.
+  std::span<const float> values(const View& view) const;
+
+ private:
+  /// How many issues each stream has been given.
+  using Counts = std::array<std::uint64_t, kStreams>;
+  struct Latest {
+    Stream stream = Stream::Compute;
+    std::uint64_t number = 0;  // on the stream; 0: never issued
+  };
+
+  bool execute(const Issue& issue) noexcept;
+  bool issue_item(const ProgramItem& item);
+  bool issue_pass(const ProgramItem& item);
+  bool issue_steps(const ProgramItem& item);
+  bool issue_one(InstructionId id);
+  bool wait_for(const Counts& counts);
+
+  const Plan& plan_;
+  Communicator& communicator_;
+  JobFailure& failure_;
+  const bool measure_memory_;
+  Arena arena_;
+  std::optional<MemoryMeter> meter_;
+  RankMemory memory_;
+
+  std::int32_t step_ = 0;
+  std::vector<Latest> latest_;             // by instruction
+  std::vector<std::int32_t> micro_steps_;  // by instruction: issues in this step
+  Counts issued_{};
+  std::vector<Counts> step_ends_;  // by step
+  Progress steps_issued_;
+  std::chrono::steady_clock::time_point first_step_begin_;
+
+  Interpreter interpreter_;
+  CpuDevice device_;  // last: its threads use all of the above
+};
+
+}  // namespace shardplan
