@@ -1,5 +1,8 @@
 #include "plans/lifetimes.h"
 
+#include <algorithm>
+#include <numeric>
+
 namespace shardplan {
 
 std::vector<Lifetime> lifetimes(const Plan& plan, std::span<const InstructionId> order) {
@@ -23,21 +26,24 @@ std::vector<Lifetime> lifetimes(const Plan& plan, std::span<const InstructionId>
   return lives;
 }
 
-LivePeak live_peak(const Plan& plan, std::span<const Lifetime> lives, std::size_t order_size) {
-  std::vector<Bytes> change(order_size + 1, 0);
+std::vector<Bytes> live_bytes(const Plan& plan, std::span<const Lifetime> lives,
+                              std::size_t order_size) {
+  std::vector<Bytes> live(order_size + 1, 0);  // changes first, then their running sum
   for (std::size_t b = 0; b < lives.size(); ++b) {
     if (lives[b].first < 0 || plan.buffers[b].space != Space::Device) continue;
-    change[lives[b].first] += plan.buffers[b].bytes();
-    change[lives[b].last + 1] -= plan.buffers[b].bytes();
+    live[lives[b].first] += plan.buffers[b].bytes();
+    live[lives[b].last + 1] -= plan.buffers[b].bytes();
   }
-  LivePeak peak;
-  Bytes live = 0;
-  for (std::size_t position = 0; position < order_size; ++position) {
-    live += change[position];
-    if (peak.position >= 0 && live <= peak.bytes) continue;
-    peak = {static_cast<std::int32_t>(position), live};
-  }
-  return peak;
+  live.pop_back();
+  std::partial_sum(live.begin(), live.end(), live.begin());
+  return live;
+}
+
+LivePeak live_peak(const Plan& plan, std::span<const Lifetime> lives, std::size_t order_size) {
+  const std::vector<Bytes> live = live_bytes(plan, lives, order_size);
+  if (live.empty()) return {};
+  const auto peak = std::max_element(live.begin(), live.end());
+  return {static_cast<std::int32_t>(peak - live.begin()), *peak};
 }
 
 }  // namespace shardplan

@@ -18,6 +18,10 @@ struct Lifetime {
 /// that has it as an operand; resident buffers live from the first to the last position.
 std::vector<Lifetime> lifetimes(const Plan& plan, std::span<const InstructionId> order);
 
+/// Sum of the live device buffers at every position.
+std::vector<Bytes> live_bytes(const Plan& plan, std::span<const Lifetime> lifetimes,
+                              std::size_t order_size);
+
 /// The largest sum of live device buffers at any position, and the first position that has it.
 struct LivePeak {
   std::int32_t position = -1;  // -1: the order is empty

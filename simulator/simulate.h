@@ -6,12 +6,15 @@
 
 namespace shardplan {
 
-/// Predicts one steady step of the plan on the cluster of its job: memory by category and phase,
-/// times by discrete events over the plan's streams, exposed communication, cost. Live bound and
-/// timeline are left empty unless asked for.
 struct SimulateOptions {
   bool timeline = false;
 };
+
+/// Predicts one steady step of the plan on the cluster of its job: memory by category and phase,
+/// times by discrete events over the plan's streams, exposed communication, cost. `costs` are those
+/// of the plan's profile. The plan's hash and the live bound, which cost more than all else, are
+/// left empty; so is the timeline unless asked for. Throws InputError when the cluster lacks a
+/// rate.
 Report simulate(const Plan& plan, const CostConstants& costs, const SimulateOptions& options = {});
 
 }  // namespace shardplan

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plans/hardware.h"
+#include "plans/plan.h"
+#include "plans/units.h"
+
+namespace shardplan {
+
+/// What an instruction costs, whenever it is issued.
+struct InstructionCost {
+  Seconds seconds = 0;
+  std::int64_t ranks = 1;  // that take part
+  Bytes sent = 0;          // by each of them
+
+  bool on_link() const { return ranks > 1; }
+};
+
+/// Costs of all instructions of the plan, by id, on the cluster of its job.
+std::vector<InstructionCost> instruction_costs(const Plan& plan, const CostConstants& costs);
+
+/// Instructions in issue order, with a few passes of the loop over training steps. A plan without
+/// that loop counts as one step.
+struct IssueOrder {
+  std::vector<InstructionId> ids;
+  std::vector<std::size_t> step_ends;  // position after the last instruction of each step
+
+  std::span<const InstructionId> step(std::size_t index) const {
+    const std::size_t begin = index == 0 ? 0 : step_ends[index - 1];
+    return std::span(ids).subspan(begin, step_ends[index] - begin);
+  }
+};
+/// What comes before the loop belongs to the first step, what comes after it is left out; loops
+/// inside a step run as often as they say.
+IssueOrder issue_order(const Plan& plan, int steps);
+
+struct Interval {
+  Seconds begin_s = 0;
+  Seconds end_s = 0;
+};
+
+/// When each position of the issue order runs. Discrete events: an instruction begins when its
+/// stream has finished the one before, the instructions it waits for have finished, and the issuing
+/// thread is not blocked by a host_wait. Collectives take the link one after another in issue
+/// order, whatever their streams: that is how a library runs those of one communicator, and several
+/// communicators would only share the same rate. Compute is not slowed down while one runs. Every
+/// begin is then a maximum of sums of costs: no cost that shrinks can make anything later.
+std::vector<Interval> run_events(const Plan& plan, std::span<const InstructionCost> costs,
+                                 const IssueOrder& order);
+
+}  // namespace shardplan

@@ -1,0 +1,115 @@
+#include "simulator/memory.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <variant>
+
+#include "plans/lifetimes.h"
+
+namespace shardplan {
+namespace {
+
+/// The group of a collective; empty for other instructions.
+struct GroupOf {
+  std::optional<Group> operator()(const AllGather& step) const { return step.group; }
+  std::optional<Group> operator()(const ReduceScatter& step) const { return step.group; }
+  std::optional<Group> operator()(const AllReduce& step) const { return step.group; }
+  std::optional<Group> operator()(const Broadcast& step) const { return step.group; }
+  template <typename Local>
+  std::optional<Group> operator()(const Local&) const {
+    return std::nullopt;
+  }
+};
+
+/// Communicators a rank is part of: one per group that talks. An axis as long as the world is the
+/// same set of ranks.
+Bytes communicators(const Plan& plan) {
+  std::set<Group> groups;
+  for (const Instruction& instruction : plan.instructions) {
+    const std::optional<Group> group = std::visit(GroupOf{}, instruction.operation);
+    if (!group || plan.mesh.size(*group) == 1) continue;
+    groups.insert(plan.mesh.size(*group) == plan.world_size() ? Group::World : *group);
+  }
+  return static_cast<Bytes>(groups.size());
+}
+
+Bytes host_bytes(const Plan& plan) {
+  Bytes sum = 0;
+  for (const Buffer& buffer : plan.buffers)
+    if (buffer.space == Space::Pinned || buffer.space == Space::Host) sum += buffer.bytes();
+  return sum;
+}
+
+/// What is alive in device memory at `position`.
+CategoryBytes by_category(const Plan& plan, std::span<const Lifetime> lives,
+                          std::int32_t position) {
+  CategoryBytes bytes{};
+  for (std::size_t b = 0; b < lives.size(); ++b) {
+    const Buffer& buffer = plan.buffers[b];
+    const bool alive =
+        lives[b].first >= 0 && lives[b].first <= position && position <= lives[b].last;
+    if (alive && buffer.space == Space::Device)
+      bytes[static_cast<std::size_t>(buffer.category)] += buffer.bytes();
+  }
+  return bytes;
+}
+
+/// Bytes that die with each position.
+std::vector<Bytes> freed_bytes(const Plan& plan, std::span<const Lifetime> lives,
+                               std::size_t positions) {
+  std::vector<Bytes> freed(positions, 0);
+  for (std::size_t b = 0; b < lives.size(); ++b) {
+    const Buffer& buffer = plan.buffers[b];
+    if (lives[b].first >= 0 && !buffer.resident && buffer.space == Space::Device)
+      freed[lives[b].last] += buffer.bytes();
+  }
+  return freed;
+}
+
+void fill_phases(const Plan& plan, std::span<const InstructionId> order,
+                 std::span<const Lifetime> lives, std::span<const Bytes> live, RankMemory& memory) {
+  const std::vector<Bytes> freed = freed_bytes(plan, lives, order.size());
+  std::array<std::size_t, kPhases> peaks{};
+  for (std::size_t p = 0; p < order.size(); ++p) {
+    const auto phase = static_cast<std::size_t>(plan.instructions[order[p]].phase);
+    auto& known = memory.phases[phase];
+    if (!known) known.emplace();
+    if (live[p] > known->peak_bytes) {
+      known->peak_bytes = live[p];
+      peaks[phase] = p;
+    }
+    known->end_bytes = live[p] - freed[p];
+  }
+  for (std::size_t phase = 0; phase < memory.phases.size(); ++phase)
+    if (auto& known = memory.phases[phase]) known->at = plan.instructions[order[peaks[phase]]].name;
+}
+
+}  // namespace
+
+RankMemory rank_memory(const Plan& plan, const CostConstants& costs) {
+  const std::vector<InstructionId> order = unroll(plan, 1);
+  const std::vector<Lifetime> lives = lifetimes(plan, order);
+  const std::vector<Bytes> live = live_bytes(plan, lives, order.size());
+  const bool gpu = !plan.job.cluster.gpu.is_cpu();
+
+  RankMemory memory;
+  memory.peak_allocated_bytes = plan.arena.bytes;
+  memory.peak_reserved_bytes = plan.arena.bytes;
+  memory.device_context_bytes = gpu ? costs.device_context_bytes : 0;
+  memory.communicator_bytes = gpu ? communicators(plan) * costs.communicator_bytes : 0;
+  memory.library_workspace_bytes = 0;  // workspaces are buffers of the plan
+  memory.peak_device_bytes = *memory.peak_reserved_bytes + *memory.device_context_bytes +
+                             *memory.communicator_bytes + *memory.library_workspace_bytes;
+  memory.host_bytes = host_bytes(plan);
+  if (const LivePeak peak = live_peak(plan, lives, order.size()); peak.position >= 0) {
+    const Instruction& instruction = plan.instructions[order[peak.position]];
+    memory.peak_at = instruction.name;
+    memory.peak_phase = to_string(instruction.phase);
+    memory.at_peak = by_category(plan, lives, peak.position);
+  }
+  fill_phases(plan, order, lives, live, memory);
+  return memory;
+}
+
+}  // namespace shardplan
