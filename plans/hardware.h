@@ -5,9 +5,13 @@
 #include <string_view>
 #include <vector>
 
+#include "plans/names.h"
+#include "plans/operators.h"
 #include "plans/units.h"
 
 namespace shardplan {
+
+struct Node;
 
 /// One accelerator of plans/gpus.yaml (or "cpu", a stand-in for this machine's cores).
 struct GpuSpec {
@@ -15,14 +19,22 @@ struct GpuSpec {
   std::string name;        // "H100 SXM 80GB"
   Bytes memory_bytes = 0;  // usable by a program, context included
   double memory_bandwidth_bytes_per_s = 0;
-  double matmul_flops_bf16 = 0;  // dense, FLOP/s
-  double matmul_flops_fp32 = 0;  // dense, FLOP/s, without TF32
-  double link_bytes_per_s = 0;   // GPU to GPU inside a node, one direction; 0: over PCIe
-  double pcie_bytes_per_s = 0;   // one direction
+  double matmul_flops_bf16 = 0;    // dense, FLOP/s; 0: no such units
+  double matmul_flops_fp32 = 0;    // dense, FLOP/s, without TF32
+  double link_bytes_per_s = 0;     // GPU to GPU inside a node, one direction; 0: over PCIe
+  double pcie_bytes_per_s = 0;     // GPU to host, one direction
+  std::string node_type = "pcie";  // an entry of plans/clusters.yaml
   int max_gpus_per_node = 8;
   std::optional<double> price_per_hour;  // USD, an example price with its date in `source`
   std::string source;
+
+  /// True for the stand-in for CPU cores.
+  bool is_cpu() const { return node_type == "cpu-host"; }
+  bool operator==(const GpuSpec&) const = default;
 };
+
+/// The GPU that a mapping of gpus.yaml, or of a job, defines. Throws InputError.
+GpuSpec gpu_from(const Node& mapping, const std::string& key);
 
 /// Links between GPUs: inside a node and between nodes.
 struct NetworkSpec {
@@ -30,6 +42,8 @@ struct NetworkSpec {
   double intra_node_latency_s = 0;    // per hop
   double inter_node_bytes_per_s = 0;  // per node, one direction
   double inter_node_latency_s = 0;    // per hop
+
+  bool operator==(const NetworkSpec&) const = default;
 };
 
 /// Constants of the time model that are no property of one GPU; plans/cost_model.yaml has sources.
@@ -54,14 +68,28 @@ class Hardware {
   /// Throws InputError with the candidates when none or several match.
   const GpuSpec& gpu(std::string_view name) const;
   const std::vector<GpuSpec>& gpus() const { return gpus_; }
-  /// Links of a node of such GPUs and between nodes.
+  /// Links of a node of such GPUs and between nodes. Throws InputError for an unknown node type.
   NetworkSpec network_of(const GpuSpec& gpu) const;
-  const CostConstants& costs() const { return costs_; }
+  /// Constants of the model when `profile` executes.
+  const CostConstants& costs(Profile profile) const {
+    return profile == Profile::Cuda ? cuda_costs_ : cpu_costs_;
+  }
 
  private:
+  struct NodeType {
+    std::string name;
+    NetworkSpec network;    // without the rate inside the node, which the GPU sets
+    double pcie_share = 0;  // of the lane rate, for GPUs without links of their own
+  };
+  void read_gpus(const std::string& path);
+  void read_node_types(const std::string& path);
+  void read_costs(const std::string& path);
+
   std::vector<GpuSpec> gpus_;
-  NetworkSpec defaults_;
-  CostConstants costs_;
+  std::vector<Spellings> spellings_;  // by index into gpus_
+  std::vector<NodeType> node_types_;
+  CostConstants cuda_costs_;
+  CostConstants cpu_costs_;
 };
 
 /// Folder with the catalogues and presets: $SHARDPLAN_DATA, else beside the installed program, else

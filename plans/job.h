@@ -38,6 +38,8 @@ struct ModelJob {
   std::string graph;
   Dtype dtype = Dtype::Float32;
   std::optional<bool> tie_word_embeddings;
+
+  bool operator==(const ModelJob&) const = default;
 };
 
 struct ClusterJob {
@@ -48,6 +50,7 @@ struct ClusterJob {
   std::optional<double> price_per_gpu_hour;  // USD
 
   int world_size() const { return gpus_per_node * nodes; }
+  bool operator==(const ClusterJob&) const = default;
 };
 
 struct WrapPolicy {
@@ -55,14 +58,22 @@ struct WrapPolicy {
   std::vector<std::string> layer_classes;  // Transformer; empty: the family's block
   std::int64_t min_params = 100'000'000;   // Size
   std::vector<std::string> names;          // Modules
+
+  bool operator==(const WrapPolicy&) const = default;
 };
+
+std::string_view to_string(WrapPolicy::Kind kind);
+WrapPolicy::Kind wrap_policy_from(std::string_view name);
 
 enum class BackwardPrefetch { None, Pre, Post };
 std::string_view to_string(BackwardPrefetch prefetch);
+BackwardPrefetch backward_prefetch_from(std::string_view name);
 
 struct DdpOptions {
   double bucket_cap_mb = 25;  // MiB, as PyTorch means it
   bool gradient_as_bucket_view = false;
+
+  bool operator==(const DdpOptions&) const = default;
 };
 
 struct StrategyJob {
@@ -75,6 +86,8 @@ struct StrategyJob {
   int forward_prefetch = 0;
   bool limit_all_gathers = true;
   DdpOptions ddp;
+
+  bool operator==(const StrategyJob&) const = default;
 };
 
 struct OptimizerJob {
@@ -85,15 +98,21 @@ struct OptimizerJob {
   double eps = 1.0e-8;
   double weight_decay = 0.1;
   double momentum = 0.0;
+
+  bool operator==(const OptimizerJob&) const = default;
 };
 std::string_view to_string(OptimizerJob::Name name);
+OptimizerJob::Name optimizer_from(std::string_view name);
 
 struct ScheduleJob {
   enum class Name { Constant, Linear, Cosine } name = Name::Constant;
   int warmup_steps = 0;
   double min_lr_ratio = 0.1;
+
+  bool operator==(const ScheduleJob&) const = default;
 };
 std::string_view to_string(ScheduleJob::Name name);
+ScheduleJob::Name schedule_from(std::string_view name);
 
 struct TrainingJob {
   std::int64_t micro_batch = 1;         // sequences per rank and micro-step
@@ -103,6 +122,7 @@ struct TrainingJob {
   std::optional<double> clip_grad_norm;
 
   Sizes sizes() const { return {.batch = micro_batch, .time = sequence_length}; }
+  bool operator==(const TrainingJob&) const = default;
 };
 
 struct RunJob {
@@ -113,6 +133,8 @@ struct RunJob {
   int steps = 20;
   std::uint64_t seed = 0;
   std::string output = "out/";
+
+  bool operator==(const RunJob&) const = default;
 };
 
 /// Everything the user asked for, with every default resolved.
@@ -124,7 +146,15 @@ struct Job {
   RunJob run;
 
   int world_size() const { return cluster.world_size(); }
+  bool operator==(const Job&) const = default;
 };
+
+/// Sets the world to `gpus`: one node when the GPU's usual node holds them, else whole nodes.
+/// Throws InputError when they do not divide into nodes.
+void set_world(Job& job, int gpus);
+
+/// Most ranks of a job; what a plan costs does not depend on them, but counts must stay exact.
+constexpr int kLargestWorld = 1 << 24;
 
 /// Learning rate of `step` (counted from 0) of `steps`; per step, dimensionless.
 /// Warm-up: lr (step + 1) / warmup_steps; then from lr to lr * min_lr_ratio, as a line or half a

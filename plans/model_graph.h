@@ -42,7 +42,8 @@ struct ModelGraph {
   OperatorDag dag;
   std::vector<Parameter> parameters;
   std::vector<Module> modules;
-  Bytes buffers_bytes = 0;  // non-trainable state of the Hugging Face model
+  Bytes buffers_bytes = 0;           // non-trainable state of the Hugging Face model
+  std::vector<std::string> remarks;  // what the config asks for and the graph leaves out
 
   int add_parameter(Parameter parameter);
   /// Adds an operator fed by `inputs` (vertices), infers its output type and returns its vertex.

@@ -1,0 +1,149 @@
+#include "plans/hardware.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "plans/document.h"
+
+namespace shardplan {
+namespace {
+
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;  // of one GPU's memory
+
+/// A constant of cost_model.yaml: {value, source}, the source for the reader of the file.
+double constant(Fields& fields, std::string_view key) {
+  Fields entry = fields.section(key);
+  double value = -1;
+  std::string source;
+  entry.read("value", value, 0);
+  entry.read("source", source);
+  entry.refuse_unknown();
+  if (value < 0 || source.empty())
+    fail(fields.node(), fmt::format("{} needs a value and a source", fields.name_of(key)));
+  return value;
+}
+
+CostConstants costs_from(Fields fields) {
+  CostConstants costs;
+  costs.matmul_efficiency = constant(fields, "matmul_efficiency");
+  costs.attention_efficiency = constant(fields, "attention_efficiency");
+  costs.memory_efficiency = constant(fields, "memory_efficiency");
+  costs.link_efficiency = constant(fields, "link_efficiency");
+  costs.kernel_latency_s = constant(fields, "kernel_latency_s");
+  costs.collective_latency_s = constant(fields, "collective_latency_s");
+  costs.device_context_bytes = static_cast<Bytes>(constant(fields, "device_context_bytes"));
+  costs.communicator_bytes = static_cast<Bytes>(constant(fields, "communicator_bytes"));
+  fields.refuse_unknown();
+  return costs;
+}
+
+}  // namespace
+
+GpuSpec gpu_from(const Node& mapping, const std::string& key) {
+  GpuSpec gpu;
+  gpu.key = key;
+  gpu.name = key;
+  Fields fields(mapping, key);
+  fields.read("key", gpu.key);
+  fields.read("name", gpu.name);
+  fields.find("aliases");  // of the catalogue, which reads them itself
+  fields.read("memory_bytes", gpu.memory_bytes, 1, kMostBytes);
+  fields.read("memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s, kPositive);
+  fields.read("matmul_flops_bf16", gpu.matmul_flops_bf16, 0);
+  fields.read("matmul_flops_fp32", gpu.matmul_flops_fp32, kPositive);
+  fields.read("link_bytes_per_s", gpu.link_bytes_per_s, 0);
+  fields.read("pcie_bytes_per_s", gpu.pcie_bytes_per_s, kPositive);
+  fields.read("node_type", gpu.node_type);
+  fields.read("max_gpus_per_node", gpu.max_gpus_per_node, 1, 65'536);
+  if (const Node* price = fields.find("price_per_hour"))
+    gpu.price_per_hour = real_of(*price, fields.name_of("price_per_hour"), 0, kNoLimit);
+  fields.read("source", gpu.source);
+  fields.refuse_unknown();
+  for (const auto& [name, value] :
+       {std::pair{"memory_bytes", static_cast<double>(gpu.memory_bytes)},
+        std::pair{"memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s},
+        std::pair{"matmul_flops_fp32", gpu.matmul_flops_fp32},
+        std::pair{"pcie_bytes_per_s", gpu.pcie_bytes_per_s}})
+    if (value == 0) fail(mapping, fmt::format("{} is missing", fields.name_of(name)));
+  return gpu;
+}
+
+Hardware Hardware::read(const std::string& folder) {
+  Hardware hardware;
+  hardware.read_gpus(folder + "/gpus.yaml");
+  hardware.read_node_types(folder + "/clusters.yaml");
+  hardware.read_costs(folder + "/cost_model.yaml");
+  return hardware;
+}
+
+void Hardware::read_gpus(const std::string& path) {
+  const Node document = parse_yaml(read_text(path), path);
+  for (const auto& [key, where, value] : document.entries) {
+    gpus_.push_back(gpu_from(value, key));
+    Spellings spellings{key, gpus_.back().name};
+    Fields fields(value, key);
+    if (const Node* aliases = fields.find("aliases"))
+      for (const std::string& alias : texts_of(*aliases, fields.name_of("aliases")))
+        spellings.push_back(alias);
+    spellings_.push_back(std::move(spellings));
+  }
+}
+
+void Hardware::read_node_types(const std::string& path) {
+  const Node document = parse_yaml(read_text(path), path);
+  for (const auto& [key, where, value] : document.entries) {
+    NodeType type;
+    type.name = key;
+    std::string source;
+    Fields fields(value, key);
+    fields.read("intra_node_latency_s", type.network.intra_node_latency_s, 0);
+    fields.read("inter_node_latency_s", type.network.inter_node_latency_s, 0);
+    fields.read("inter_node_bytes_per_s", type.network.inter_node_bytes_per_s, kPositive);
+    fields.read("pcie_share", type.pcie_share, kPositive, 1);
+    fields.read("source", source);
+    fields.refuse_unknown();
+    if (type.network.inter_node_bytes_per_s == 0 || type.pcie_share == 0 || source.empty())
+      fail(value, fmt::format("{} needs inter_node_bytes_per_s, pcie_share and source", key));
+    node_types_.push_back(std::move(type));
+  }
+}
+
+void Hardware::read_costs(const std::string& path) {
+  const Node document = parse_yaml(read_text(path), path);
+  Fields fields(document, "");
+  cuda_costs_ = costs_from(fields.section("cuda"));
+  cpu_costs_ = costs_from(fields.section("cpu"));
+  fields.refuse_unknown();
+}
+
+const GpuSpec& Hardware::gpu(std::string_view name) const {
+  return gpus_[match_catalogue("GPU", name, spellings_)];
+}
+
+NetworkSpec Hardware::network_of(const GpuSpec& gpu) const {
+  std::vector<std::string> known;
+  for (const NodeType& type : node_types_) {
+    known.push_back(type.name);
+    if (type.name != gpu.node_type) continue;
+    NetworkSpec network = type.network;
+    network.intra_node_bytes_per_s =
+        gpu.link_bytes_per_s > 0 ? gpu.link_bytes_per_s : gpu.pcie_bytes_per_s * type.pcie_share;
+    return network;
+  }
+  throw InputError(unknown_name("node type", gpu.node_type, known));
+}
+
+std::string data_folder() {
+  namespace fs = std::filesystem;
+  if (const char* folder = std::getenv("SHARDPLAN_DATA"); folder != nullptr && *folder != '\0')
+    return folder;
+  std::error_code error;  // an unreadable link means: not installed
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path installed = program.parent_path().parent_path() / "share" / "shardplan";
+  if (!error && fs::exists(installed / "gpus.yaml", error)) return installed.string();
+  return SHARDPLAN_SOURCE_DATA;
+}
+
+}  // namespace shardplan

@@ -1,0 +1,114 @@
+#include "plans/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "plans/error.h"
+#include "plans/names.h"
+
+namespace shardplan {
+namespace {
+
+constexpr std::array kStrategyNames{
+    EnumName{Strategy::FullShard, "FULL_SHARD"},
+    EnumName{Strategy::ShardGradOp, "SHARD_GRAD_OP"},
+    EnumName{Strategy::NoShard, "NO_SHARD"},
+    EnumName{Strategy::HybridShard, "HYBRID_SHARD"},
+    EnumName{Strategy::HybridShardZero2, "_HYBRID_SHARD_ZERO2"},
+    EnumName{Strategy::Ddp, "DDP"},
+    EnumName{Strategy::Zero1, "ZERO_1"},
+    EnumName{Strategy::Zero2, "ZERO_2"},
+    EnumName{Strategy::Zero3, "ZERO_3"},
+};
+
+constexpr std::array kEngineNames{
+    EnumName{Engine::Native, "native"},       EnumName{Engine::Fsdp1, "fsdp1"},
+    EnumName{Engine::Fsdp2, "fsdp2"},         EnumName{Engine::Ddp, "ddp"},
+    EnumName{Engine::Replicate, "replicate"}, EnumName{Engine::DeepSpeed, "deepspeed"},
+};
+
+constexpr std::array kWrapNames{
+    EnumName{WrapPolicy::Kind::Transformer, "transformer"},
+    EnumName{WrapPolicy::Kind::Size, "size"},
+    EnumName{WrapPolicy::Kind::Modules, "modules"},
+    EnumName{WrapPolicy::Kind::None, "none"},
+};
+
+constexpr std::array kPrefetchNames{
+    EnumName{BackwardPrefetch::None, "null"},
+    EnumName{BackwardPrefetch::Pre, "BACKWARD_PRE"},
+    EnumName{BackwardPrefetch::Post, "BACKWARD_POST"},
+};
+
+constexpr std::array kOptimizerNames{
+    EnumName{OptimizerJob::Name::AdamW, "adamw"},
+    EnumName{OptimizerJob::Name::Adam, "adam"},
+    EnumName{OptimizerJob::Name::Sgd, "sgd"},
+};
+
+constexpr std::array kScheduleNames{
+    EnumName{ScheduleJob::Name::Constant, "constant"},
+    EnumName{ScheduleJob::Name::Linear, "linear"},
+    EnumName{ScheduleJob::Name::Cosine, "cosine"},
+};
+
+}  // namespace
+
+std::string_view to_string(Strategy strategy) { return name_of(kStrategyNames, strategy); }
+Strategy strategy_from(std::string_view name) { return value_of(kStrategyNames, name, "strategy"); }
+
+std::string_view to_string(Engine engine) { return name_of(kEngineNames, engine); }
+Engine engine_from(std::string_view name) { return value_of(kEngineNames, name, "engine"); }
+
+std::string_view to_string(WrapPolicy::Kind kind) { return name_of(kWrapNames, kind); }
+WrapPolicy::Kind wrap_policy_from(std::string_view name) {
+  return value_of(kWrapNames, name, "wrap policy");
+}
+
+std::string_view to_string(BackwardPrefetch prefetch) { return name_of(kPrefetchNames, prefetch); }
+BackwardPrefetch backward_prefetch_from(std::string_view name) {
+  return value_of(kPrefetchNames, name, "backward prefetch");
+}
+
+std::string_view to_string(OptimizerJob::Name name) { return name_of(kOptimizerNames, name); }
+OptimizerJob::Name optimizer_from(std::string_view name) {
+  return value_of(kOptimizerNames, name, "optimizer");
+}
+
+std::string_view to_string(ScheduleJob::Name name) { return name_of(kScheduleNames, name); }
+ScheduleJob::Name schedule_from(std::string_view name) {
+  return value_of(kScheduleNames, name, "schedule");
+}
+
+void set_world(Job& job, int gpus) {
+  if (gpus < 1 || gpus > kLargestWorld)
+    throw InputError(fmt::format("{} GPUs: expected 1 to {}", gpus, kLargestWorld));
+  const int node = job.cluster.gpu.max_gpus_per_node;
+  if (gpus > node && gpus % node != 0)
+    throw InputError(
+        fmt::format("{} GPUs do not divide into nodes of {} {}", gpus, node, job.cluster.gpu.name));
+  job.cluster.gpus_per_node = gpus <= node ? gpus : node;
+  job.cluster.nodes = gpus <= node ? 1 : gpus / node;
+}
+
+double learning_rate(const OptimizerJob& optimizer, const ScheduleJob& schedule, int step,
+                     int steps) {
+  if (step < schedule.warmup_steps) return optimizer.lr * (step + 1) / schedule.warmup_steps;
+  // A run that is all warm-up has no steps after it.
+  const int after = steps - schedule.warmup_steps;
+  const double progress =
+      after > 0 ? std::min(1.0, static_cast<double>(step - schedule.warmup_steps) / after) : 0.0;
+  const double lowest = optimizer.lr * schedule.min_lr_ratio;
+  switch (schedule.name) {
+    case ScheduleJob::Name::Constant: return optimizer.lr;
+    case ScheduleJob::Name::Linear: return optimizer.lr + (lowest - optimizer.lr) * progress;
+    case ScheduleJob::Name::Cosine:
+      return lowest + (optimizer.lr - lowest) / 2 * (1 + std::cos(std::numbers::pi * progress));
+  }
+  return optimizer.lr;
+}
+
+}  // namespace shardplan

@@ -1,0 +1,128 @@
+#include <nlohmann/json.hpp>
+
+#include "plans/job_document.h"
+#include "plans/job_reader.h"
+
+namespace shardplan {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+template <typename Value>
+json or_null(const std::optional<Value>& value) {
+  return value ? json(*value) : json();
+}
+
+json or_null(const std::string& text) { return text.empty() ? json() : json(text); }
+
+json model_json(const ModelJob& model) {
+  return {{"preset", or_null(model.preset)},
+          {"hf_config", or_null(model.hf_config)},
+          {"graph", or_null(model.graph)},
+          {"dtype", to_string(model.dtype)},
+          {"tie_word_embeddings", or_null(model.tie_word_embeddings)}};
+}
+
+json gpu_json(const GpuSpec& gpu) {
+  return {{"key", gpu.key},
+          {"name", gpu.name},
+          {"memory_bytes", gpu.memory_bytes},
+          {"memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s},
+          {"matmul_flops_bf16", gpu.matmul_flops_bf16},
+          {"matmul_flops_fp32", gpu.matmul_flops_fp32},
+          {"link_bytes_per_s", gpu.link_bytes_per_s},
+          {"pcie_bytes_per_s", gpu.pcie_bytes_per_s},
+          {"node_type", gpu.node_type},
+          {"max_gpus_per_node", gpu.max_gpus_per_node},
+          {"price_per_hour", or_null(gpu.price_per_hour)},
+          {"source", gpu.source}};
+}
+
+json cluster_json(const ClusterJob& cluster) {
+  return {{"gpu", gpu_json(cluster.gpu)},
+          {"gpus_per_node", cluster.gpus_per_node},
+          {"nodes", cluster.nodes},
+          {"network",
+           {{"intra_node_bytes_per_s", cluster.network.intra_node_bytes_per_s},
+            {"intra_node_latency_s", cluster.network.intra_node_latency_s},
+            {"inter_node_bytes_per_s", cluster.network.inter_node_bytes_per_s},
+            {"inter_node_latency_s", cluster.network.inter_node_latency_s}}},
+          {"price_per_gpu_hour", or_null(cluster.price_per_gpu_hour)}};
+}
+
+json wrap_json(const WrapPolicy& wrap) {
+  json result{{"policy", to_string(wrap.kind)}};
+  switch (wrap.kind) {
+    case WrapPolicy::Kind::Transformer:
+      result["layer_classes"] = wrap.layer_classes.empty() ? json() : json(wrap.layer_classes);
+      break;
+    case WrapPolicy::Kind::Size: result["min_params"] = wrap.min_params; break;
+    case WrapPolicy::Kind::Modules: result["names"] = wrap.names; break;
+    case WrapPolicy::Kind::None: break;
+  }
+  return result;
+}
+
+json strategy_json(const StrategyJob& strategy) {
+  const auto name_or_null = [](const auto& value) {
+    return value ? json(to_string(*value)) : json();
+  };
+  const bool prefetches = strategy.backward_prefetch != BackwardPrefetch::None;
+  return {{"sharding", to_string(strategy.sharding)},
+          {"engine", name_or_null(strategy.engine)},
+          {"profile", name_or_null(strategy.profile)},
+          {"shard_group", or_null(strategy.shard_group)},
+          {"wrap", wrap_json(strategy.wrap)},
+          {"backward_prefetch", prefetches ? json(to_string(strategy.backward_prefetch)) : json()},
+          {"forward_prefetch", strategy.forward_prefetch},
+          {"limit_all_gathers", strategy.limit_all_gathers},
+          {"ddp",
+           {{"bucket_cap_mb", strategy.ddp.bucket_cap_mb},
+            {"gradient_as_bucket_view", strategy.ddp.gradient_as_bucket_view}}}};
+}
+
+json training_json(const TrainingJob& training) {
+  const OptimizerJob& optimizer = training.optimizer;
+  return {{"micro_batch", training.micro_batch},
+          {"sequence_length", training.sequence_length},
+          {"optimizer",
+           {{"name", to_string(optimizer.name)},
+            {"lr", optimizer.lr},
+            {"betas", json::array({optimizer.beta1, optimizer.beta2})},
+            {"eps", optimizer.eps},
+            {"weight_decay", optimizer.weight_decay},
+            {"momentum", optimizer.momentum}}},
+          {"schedule",
+           {{"name", to_string(training.schedule.name)},
+            {"warmup_steps", training.schedule.warmup_steps},
+            {"min_lr_ratio", training.schedule.min_lr_ratio}}},
+          {"clip_grad_norm", or_null(training.clip_grad_norm)}};
+}
+
+json run_json(const RunJob& run) {
+  return {{"weights", or_null(run.weights)},
+          {"tokens", or_null(run.tokens)},
+          {"token_dtype", to_string(run.token_dtype)},
+          {"data_order", or_null(run.data_order)},
+          {"steps", run.steps},
+          {"seed", run.seed},
+          {"output", run.output}};
+}
+
+}  // namespace
+
+std::string job_to_json(const Job& job) {
+  const json document{{"model", model_json(job.model)},
+                      {"cluster", cluster_json(job.cluster)},
+                      {"strategy", strategy_json(job.strategy)},
+                      {"training", training_json(job.training)},
+                      {"run", run_json(job.run)}};
+  // A path need not be UTF-8; JSON must.
+  return document.dump(2, ' ', false, json::error_handler_t::replace);
+}
+
+Job job_from_json(std::string_view text, const std::string& source) {
+  return job_from(parse_json(text, source), nullptr);
+}
+
+}  // namespace shardplan

@@ -1,0 +1,320 @@
+#include "plans/job_reader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
+#include "plans/document.h"
+#include "plans/job_document.h"
+#include "plans/presets.h"
+#include "plans/setting.h"
+
+namespace shardplan {
+namespace {
+
+/// Tokens of one rank's micro-batch; more would overflow byte counts of the largest models.
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
+constexpr int kMostGpusPerNode = 65'536;
+constexpr int kMostSteps = 1'000'000'000;
+
+[[noreturn]] void fail_unsupported(const Node& node, const std::string& what,
+                                   std::string_view supported) {
+  fail(node, fmt::format("{} is not supported yet; supported: {}", what, supported));
+}
+
+/// Accepts a field of the contract only when its value asks for what is built: null, nothing, or
+/// one of `supported`.
+void supports_only(Fields& fields, std::string_view key,
+                   std::initializer_list<std::string_view> supported = {}) {
+  const Node* node = fields.find(key);
+  if (node == nullptr || (node->kind == Node::Kind::Mapping && node->entries.empty())) return;
+  const auto is_text = [&](std::string_view text) { return node->text == text; };
+  if (node->is_scalar() && std::ranges::any_of(supported, is_text)) return;
+  const std::string value = node->is_scalar() ? fmt::format(": {}", node->text) : "";
+  fail_unsupported(*node, fields.name_of(key) + value,
+                   supported.size() == 0 ? "null" : fmt::format("{}", fmt::join(supported, ", ")));
+}
+
+/// Reads an enumerator with the function that knows its names.
+template <typename Enum>
+void read_name(Fields& fields, std::string_view key, Enum& value, Enum (*from)(std::string_view)) {
+  const Node* node = fields.find(key);
+  if (node == nullptr) return;
+  const std::string text = text_of(*node, fields.name_of(key));
+  value = located(*node, [&] { return from(text); });
+}
+
+void read_optional(Fields& fields, std::string_view key, std::optional<double>& value,
+                   double least) {
+  if (const Node* node = fields.find(key))
+    value = real_of(*node, fields.name_of(key), least, kNoLimit);
+}
+
+/// With a catalogue, the preset's key in it replaces whatever spelling the job has.
+ModelJob read_model(Fields fields, const Node& root, const Hardware* hardware) {
+  ModelJob model;
+  fields.read("preset", model.preset);
+  fields.read("hf_config", model.hf_config);
+  supports_only(fields, "graph");
+  if (model.preset.empty() == model.hf_config.empty())
+    fail(fields.node().where.empty() ? root : fields.node(),
+         "model: expected exactly one of preset and hf_config");
+  if (const Node* preset = fields.find("preset"); preset != nullptr && hardware != nullptr)
+    model.preset = located(
+        *preset, [&] { return find_preset(read_presets(data_folder()), model.preset).key; });
+  supports_only(fields, "dtype", {"float32"});
+  if (const Node* tie = fields.find("tie_word_embeddings"))
+    model.tie_word_embeddings = boolean_of(*tie, fields.name_of("tie_word_embeddings"));
+  supports_only(fields, "trainable");
+  supports_only(fields, "lora");
+  fields.refuse_unknown();
+  return model;
+}
+
+GpuSpec read_gpu(Fields& fields, const Hardware* hardware) {
+  const Node* node = fields.find("gpu");
+  if (node != nullptr && node->kind == Node::Kind::Mapping) return gpu_from(*node, "custom");
+  if (hardware == nullptr) fail(fields.node(), "cluster.gpu: expected a mapping");
+  if (node == nullptr) return hardware->gpu("h100-sxm-80");
+  const std::string name = text_of(*node, "cluster.gpu");
+  return located(*node, [&] { return hardware->gpu(name); });
+}
+
+NetworkSpec read_network(Fields fields, NetworkSpec network) {
+  fields.read("intra_node_bytes_per_s", network.intra_node_bytes_per_s, kPositive);
+  fields.read("intra_node_latency_s", network.intra_node_latency_s, 0);
+  fields.read("inter_node_bytes_per_s", network.inter_node_bytes_per_s, kPositive);
+  fields.read("inter_node_latency_s", network.inter_node_latency_s, 0);
+  fields.refuse_unknown();
+  return network;
+}
+
+ClusterJob read_cluster(Fields& root, const Hardware* hardware) {
+  ClusterJob cluster;
+  const Node* node = root.find("cluster");
+  if (node != nullptr && node->is_scalar() && node->text == "auto" && hardware != nullptr) {
+    // What the launcher gives; `run` sets the number of ranks.
+    cluster.gpu = hardware->gpu("cpu");
+    cluster.gpus_per_node = 1;
+    cluster.network = hardware->network_of(cluster.gpu);
+    return cluster;
+  }
+  Fields fields = root.section("cluster");
+  cluster.gpu = read_gpu(fields, hardware);
+  fields.read("gpus_per_node", cluster.gpus_per_node, 1, kMostGpusPerNode);
+  fields.read("nodes", cluster.nodes, 1, kLargestWorld);
+  if (std::int64_t{cluster.gpus_per_node} * cluster.nodes > kLargestWorld)
+    fail(fields.node(), fmt::format("cluster: more than {} GPUs", kLargestWorld));
+  NetworkSpec usual;
+  if (hardware != nullptr) {
+    const Node* gpu = fields.find("gpu");
+    usual = located(gpu != nullptr ? *gpu : fields.node(),
+                    [&] { return hardware->network_of(cluster.gpu); });
+  }
+  cluster.network = read_network(fields.section("network"), usual);
+  read_optional(fields, "price_per_gpu_hour", cluster.price_per_gpu_hour, 0);
+  fields.refuse_unknown();
+  return cluster;
+}
+
+WrapPolicy read_wrap(Fields fields) {
+  WrapPolicy wrap;
+  read_name(fields, "policy", wrap.kind, wrap_policy_from);
+  switch (wrap.kind) {
+    case WrapPolicy::Kind::Transformer:
+      if (const Node* classes = fields.find("layer_classes"))
+        wrap.layer_classes = texts_of(*classes, fields.name_of("layer_classes"));
+      break;
+    case WrapPolicy::Kind::Size:
+      fields.read("min_params", wrap.min_params, 1, std::int64_t{1} << 53);
+      break;
+    case WrapPolicy::Kind::Modules:
+      if (const Node* names = fields.find("names"))
+        wrap.names = texts_of(*names, fields.name_of("names"));
+      if (wrap.names.empty()) fail(fields.node(), "strategy.wrap: modules needs names: [..]");
+      break;
+    case WrapPolicy::Kind::None: break;
+  }
+  fields.refuse_unknown();
+  return wrap;
+}
+
+void read_prefetch(Fields& fields, StrategyJob& strategy) {
+  if (fields.find_any("backward_prefetch") != nullptr) {
+    strategy.backward_prefetch = BackwardPrefetch::None;  // what null means here
+    read_name(fields, "backward_prefetch", strategy.backward_prefetch, backward_prefetch_from);
+  }
+  const Node* forward = fields.find("forward_prefetch");
+  if (forward != nullptr && (forward->text == "true" || forward->text == "false"))
+    strategy.forward_prefetch = forward->text == "true" ? 1 : 0;
+  else
+    fields.read("forward_prefetch", strategy.forward_prefetch, 0, 1024);
+}
+
+/// Fields of the PyTorch and DeepSpeed engines, which are not built yet.
+void read_other_engines(Fields& fields) {
+  supports_only(fields, "framework_version");
+  supports_only(fields, "layout", {"flat"});
+  supports_only(fields, "use_orig_params", {"true"});
+  supports_only(fields, "shard_group");
+  supports_only(fields, "mixed_precision");
+  supports_only(fields, "reshard_after_forward");
+  supports_only(fields, "deepspeed");
+  Fields offload = fields.section("cpu_offload");
+  for (const char* what : {"params", "optimizer", "activations"})
+    supports_only(offload, what, {"false"});
+  offload.refuse_unknown();
+  Fields allocator = fields.section("allocator");
+  supports_only(allocator, "expandable_segments", {"false"});
+  allocator.refuse_unknown();
+}
+
+void read_sharding(Fields& fields, StrategyJob& strategy) {
+  read_name(fields, "sharding", strategy.sharding, strategy_from);
+  switch (strategy.sharding) {
+    case Strategy::FullShard:
+    case Strategy::ShardGradOp:
+    case Strategy::NoShard:
+    case Strategy::Ddp: return;
+    default: break;
+  }
+  fail_unsupported(*fields.find("sharding"),
+                   fmt::format("strategy.sharding: {}", to_string(strategy.sharding)),
+                   "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, DDP");
+}
+
+void read_engine(Fields& fields, const GpuSpec& gpu, StrategyJob& strategy) {
+  Engine engine = Engine::Native;
+  read_name(fields, "engine", engine, engine_from);
+  if (engine != Engine::Native)
+    fail_unsupported(*fields.find("engine"), fmt::format("strategy.engine: {}", to_string(engine)),
+                     "native");
+  strategy.engine = engine;
+  Profile profile = gpu.is_cpu() ? Profile::CpuOneDnn : Profile::Cuda;
+  const Node* node = fields.find("profile");
+  if (node != nullptr && (node->text == "torch-eager" || node->text == "torch-compile"))
+    fail_unsupported(*node, "strategy.profile: " + node->text, "cpu-onednn, cpu-reference, cuda");
+  read_name(fields, "profile", profile, profile_from);
+  strategy.profile = profile;
+}
+
+StrategyJob read_strategy(Fields fields, const GpuSpec& gpu) {
+  StrategyJob strategy;
+  read_sharding(fields, strategy);
+  read_engine(fields, gpu, strategy);
+  strategy.wrap = read_wrap(fields.section("wrap"));
+  read_prefetch(fields, strategy);
+  fields.read("limit_all_gathers", strategy.limit_all_gathers);
+  Fields ddp = fields.section("ddp");
+  ddp.read("bucket_cap_mb", strategy.ddp.bucket_cap_mb, kPositive, 1e6);
+  ddp.read("gradient_as_bucket_view", strategy.ddp.gradient_as_bucket_view);
+  ddp.refuse_unknown();
+  read_other_engines(fields);
+  fields.refuse_unknown();
+  return strategy;
+}
+
+OptimizerJob read_optimizer(Fields fields) {
+  OptimizerJob optimizer;
+  const double below_one = std::nextafter(1.0, 0.0);
+  read_name(fields, "name", optimizer.name, optimizer_from);
+  fields.read("lr", optimizer.lr, 0);
+  if (const Node* betas = fields.find("betas")) {
+    const std::string name = fields.name_of("betas");
+    if (betas->items.size() != 2) fail(*betas, name + ": expected a list of two numbers");
+    optimizer.beta1 = real_of(betas->items[0], name, 0, below_one);
+    optimizer.beta2 = real_of(betas->items[1], name, 0, below_one);
+  }
+  fields.read("eps", optimizer.eps, 0);
+  fields.read("weight_decay", optimizer.weight_decay, 0);
+  fields.read("momentum", optimizer.momentum, 0, below_one);
+  supports_only(fields, "decay", {"all"});
+  supports_only(fields, "state_dtype", {"float32"});
+  // Our own optimizer is always fused; the other two give the same numbers.
+  supports_only(fields, "implementation", {"foreach", "fused", "for-loop"});
+  fields.refuse_unknown();
+  return optimizer;
+}
+
+ScheduleJob read_schedule(Fields fields) {
+  ScheduleJob schedule;
+  read_name(fields, "name", schedule.name, schedule_from);
+  fields.read("warmup_steps", schedule.warmup_steps, 0, kMostSteps);
+  fields.read("min_lr_ratio", schedule.min_lr_ratio, 0, 1);
+  fields.refuse_unknown();
+  return schedule;
+}
+
+TrainingJob read_training(Fields fields) {
+  TrainingJob training;
+  fields.read("micro_batch", training.micro_batch, 1, kMostTokens);
+  fields.read("sequence_length", training.sequence_length, 1, kMostTokens);
+  if (training.micro_batch > kMostTokens / training.sequence_length)
+    fail(
+        fields.node(),
+        fmt::format("training: micro_batch x sequence_length is more than {} tokens", kMostTokens));
+  Fields accumulation = fields.section("gradient_accumulation");
+  supports_only(accumulation, "steps", {"1"});
+  supports_only(accumulation, "sync", {"every"});
+  accumulation.refuse_unknown();
+  supports_only(fields, "activation_checkpointing", {"none"});
+  Fields loss = fields.section("loss");
+  supports_only(loss, "chunks", {"1"});
+  loss.refuse_unknown();
+  training.optimizer = read_optimizer(fields.section("optimizer"));
+  training.schedule = read_schedule(fields.section("schedule"));
+  read_optional(fields, "clip_grad_norm", training.clip_grad_norm, kPositive);
+  supports_only(fields, "attention", {"sdpa"});
+  fields.refuse_unknown();
+  return training;
+}
+
+RunJob read_run(Fields fields) {
+  RunJob run;
+  fields.read("weights", run.weights);
+  fields.read("tokens", run.tokens);
+  read_name(fields, "token_dtype", run.token_dtype, dtype_from);
+  if (run.token_dtype != Dtype::UInt16 && run.token_dtype != Dtype::UInt32)
+    fail(*fields.find("token_dtype"), "run.token_dtype: expected uint16 or uint32");
+  supports_only(fields, "labels");
+  fields.read("data_order", run.data_order);
+  fields.read("steps", run.steps, 1, kMostSteps);
+  fields.read("seed", run.seed, 0, std::numeric_limits<std::int64_t>::max());
+  fields.read("output", run.output);
+  supports_only(fields, "checkpoint_every", {"0"});
+  fields.refuse_unknown();
+  return run;
+}
+
+}  // namespace
+
+Job job_from(const Node& document, const Hardware* hardware) {
+  Fields root(document, "");
+  Job job;
+  job.model = read_model(root.section("model"), document, hardware);
+  job.cluster = read_cluster(root, hardware);
+  job.strategy = read_strategy(root.section("strategy"), job.cluster.gpu);
+  job.training = read_training(root.section("training"));
+  job.run = read_run(root.section("run"));
+  root.refuse_unknown();
+  return job;
+}
+
+Job parse_job(std::string_view yaml, const std::string& source, const Hardware& hardware,
+              std::span<const std::string> overrides) {
+  Node document = parse_yaml(yaml, source);
+  for (const std::string& setting : overrides)
+    apply_setting(document, setting);
+  return job_from(document, &hardware);
+}
+
+Job read_job(const std::string& path, const Hardware& hardware,
+             std::span<const std::string> overrides) {
+  if (path.empty()) return parse_job("", "command line", hardware, overrides);
+  return parse_job(read_text(path), path, hardware, overrides);
+}
+
+}  // namespace shardplan
