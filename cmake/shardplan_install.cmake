@@ -14,5 +14,5 @@ install(FILES ${PROJECT_BINARY_DIR}/shardplanConfig.cmake
         DESTINATION ${package_folder})
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/plans/ DESTINATION ${CMAKE_INSTALL_DATADIR}/shardplan
-        FILES_MATCHING PATTERN "*.yaml" PATTERN "*.json")
+        FILES_MATCHING PATTERN "*.yaml" PATTERN "*.json" PATTERN "*.bin")
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
