@@ -1,6 +1,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/cpu/clones.h"
 #include "kernels/cpu/exponential.h"
 #include "kernels/kernels.h"
 
@@ -29,11 +30,13 @@ float gelu_erf_slope(float x) {
 
 }  // namespace
 
+SHARDPLAN_CLONE_FOR_AVX2
 void swiglu(const float* gate, const float* up, float* out, std::int64_t elems) {
   for (std::int64_t i = 0; i < elems; ++i)
     out[i] = gate[i] * sigmoid(gate[i]).value * up[i];
 }
 
+SHARDPLAN_CLONE_FOR_AVX2
 void swiglu_backward(const float* grad_out, const float* gate, const float* up, float* grad_gate,
                      float* grad_up, std::int64_t elems) {
   for (std::int64_t i = 0; i < elems; ++i) {
@@ -45,6 +48,7 @@ void swiglu_backward(const float* grad_out, const float* gate, const float* up, 
   }
 }
 
+SHARDPLAN_CLONE_FOR_AVX2
 void gelu(const float* x, float* out, std::int64_t elems, GeluKind kind) {
   if (kind == GeluKind::Tanh)
     for (std::int64_t i = 0; i < elems; ++i)
@@ -54,6 +58,7 @@ void gelu(const float* x, float* out, std::int64_t elems, GeluKind kind) {
       out[i] = x[i] * normal_distribution(x[i]);
 }
 
+SHARDPLAN_CLONE_FOR_AVX2
 void gelu_backward(const float* grad_out, const float* x, float* grad_x, std::int64_t elems,
                    GeluKind kind) {
   if (kind == GeluKind::Tanh)

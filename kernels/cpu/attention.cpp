@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <span>
 
+#include "kernels/cpu/clones.h"
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/kernels.h"
@@ -82,56 +84,59 @@ void add_to_keys(Gemm gemm, const Tile& tile, const AttentionShape& shape, const
        sums + tile.first_key * shape.key_value_stride, shape.key_value_stride);
 }
 
-/// Rows of `values` become 0 where the mask hides the key, and replace(row, key, value) elsewhere.
-template <typename Replace>
-void replace_visible(const Tile& tile, float* values, std::int64_t row, Replace replace) {
-  float* value = values + row * tile.keys;
+/// What the mask leaves of a row of `scores`; the rest of the row becomes 0.
+std::span<float> visible_part(const Tile& tile, float* scores, std::int64_t row) {
   const std::int64_t begin = tile.visible_begin(row);
   const std::int64_t end = tile.visible_end(row);
-  std::fill(value, value + begin, 0.0F);
-  for (std::int64_t key = begin; key < end; ++key)
-    value[key] = replace(key, value[key]);
-  std::fill(value + end, value + tile.keys, 0.0F);
+  float* row_scores = scores + row * tile.keys;
+  std::fill(row_scores, row_scores + begin, 0.0F);
+  std::fill(row_scores + end, row_scores + tile.keys, 0.0F);
+  return {row_scores + begin, row_scores + end};
 }
 
 /// Scores become probabilities; lse[row] = log of the sum of exponentials.
+SHARDPLAN_CLONE_FOR_AVX2
 void softmax(const Tile& tile, float* scores, float* lse) {
   for (std::int64_t row = 0; row < tile.rows; ++row) {
-    const std::int64_t count = tile.visible_end(row) - tile.visible_begin(row);
-    float* visible = scores + row * tile.keys + tile.visible_begin(row);
-    const float largest = lane_max(visible, count);
-    replace_visible(tile, scores, row,
-                    [=](std::int64_t, float score) { return exponential(score - largest); });
+    const std::span<float> visible = visible_part(tile, scores, row);
+    const auto count = static_cast<std::int64_t>(visible.size());
+    const float largest = lane_max(visible.data(), count);
+    for (float& value : visible)
+      value = exponential(value - largest);
     const double sum = lane_sum(count, [=](std::int64_t i) { return visible[i]; });
     const auto factor = static_cast<float>(1 / sum);
-    for (std::int64_t i = 0; i < count; ++i)
-      visible[i] *= factor;
+    for (float& value : visible)
+      value *= factor;
     lse[row] = static_cast<float>(largest + std::log(sum));
   }
 }
 
 /// Scores become probabilities again, by the sums that forward kept.
+SHARDPLAN_CLONE_FOR_AVX2
 void softmax_again(const Tile& tile, float* scores, const float* lse) {
-  for (std::int64_t row = 0; row < tile.rows; ++row)
-    replace_visible(tile, scores, row, [=, sum = lse[row]](std::int64_t, float score) {
-      return exponential(score - sum);
-    });
+  for (std::int64_t row = 0; row < tile.rows; ++row) {
+    const float log_sum = lse[row];
+    for (float& value : visible_part(tile, scores, row))
+      value = exponential(value - log_sum);
+  }
 }
 
 /// Gradients of the probabilities become those of the raw products q k; `grad_out` and `out` are
 /// rows of head_dim.
+SHARDPLAN_CLONE_FOR_AVX2
 void softmax_backward(const Tile& tile, const AttentionShape& shape, const float* probabilities,
                       const float* grad_out, const float* out, float* gradients) {
   const std::int64_t stride = shape.heads * shape.head_dim;
+  const float scale = shape.scale;
   for (std::int64_t row = 0; row < tile.rows; ++row) {
-    // sum over the keys of P * dP, as FlashAttention-2 computes it.
+    // The sum over the keys of P * dP, as FlashAttention-2 computes it.
     const auto mean = static_cast<float>(lane_sum(shape.head_dim, [=](std::int64_t i) {
       return static_cast<double>(grad_out[row * stride + i]) * out[row * stride + i];
     }));
-    replace_visible(
-        tile, gradients, row,
-        [=, p = probabilities + row * tile.keys, scale = shape.scale](
-            std::int64_t key, float gradient) { return p[key] * (gradient - mean) * scale; });
+    const std::span<float> visible = visible_part(tile, gradients, row);
+    const float* probability = probabilities + row * tile.keys + tile.visible_begin(row);
+    for (std::size_t i = 0; i < visible.size(); ++i)
+      visible[i] = probability[i] * (visible[i] - mean) * scale;
   }
 }
 

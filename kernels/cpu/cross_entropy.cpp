@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/clones.h"
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/kernels.h"
@@ -27,6 +28,7 @@ std::int64_t counted_rows(const std::int32_t* targets, std::int64_t rows, std::i
 
 /// Returns -log softmax(logits)[target]; gradient = (softmax - one-hot) * scale, over the logits
 /// where they are the same.
+SHARDPLAN_CLONE_FOR_AVX2
 double row_loss(const float* logits, std::int32_t target, float* gradient, std::int64_t vocab,
                 double scale) {
   const float largest = lane_max(logits, vocab);

@@ -9,7 +9,8 @@
 namespace shardplan::cpu {
 
 /// Partial results that are carried side by side: the compiler may not reorder floating-point sums,
-/// so the independent chains that vector units need are spelled out, and the order stays fixed.
+/// so the independent chains that vector units need are spelled out, and the order stays fixed. The
+/// loops are always inlined, to be compiled for the same machine as their caller.
 inline constexpr std::int64_t kLanes = 8;
 
 /// `out` is not read when overwriting: it may hold stale bytes.
@@ -19,7 +20,7 @@ inline void put(float& out, float value, Store store) {
 
 /// Sum of term(i) over [0, count) in double precision; the order depends on `count` alone.
 template <typename Term>
-double lane_sum(std::int64_t count, Term term) {
+[[gnu::always_inline]] inline double lane_sum(std::int64_t count, Term term) {
   std::array<double, kLanes> lanes{};
   const std::int64_t whole = count - count % kLanes;
   for (std::int64_t i = 0; i < whole; i += kLanes)
@@ -32,7 +33,7 @@ double lane_sum(std::int64_t count, Term term) {
 }
 
 /// Largest of values[0, count), which must not be empty; NaNs are passed over.
-inline float lane_max(const float* values, std::int64_t count) {
+[[gnu::always_inline]] inline float lane_max(const float* values, std::int64_t count) {
   std::array<float, kLanes> lanes;
   lanes.fill(values[0]);
   const std::int64_t whole = count - count % kLanes;
