@@ -10,6 +10,8 @@ namespace shardplan {
 struct Initializer {
   enum class Kind { Normal, Ones, Zeros } kind = Kind::Normal;
   double standard_deviation = 0.02;
+
+  bool operator==(const Initializer&) const = default;
 };
 
 /// A named tensor that training updates. Tied weights are one Parameter used by several operators.

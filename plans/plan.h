@@ -70,6 +70,8 @@ struct Buffer {
   Bytes offset = -1;      // in the arena of its space; -1 until packed
 
   Bytes bytes() const { return elems * size_of(dtype); }
+
+  bool operator==(const Buffer&) const = default;
 };
 
 /// An operand: `elems` elements of a buffer from element `at` on.
@@ -80,20 +82,29 @@ struct View {
   bool operator==(const View&) const = default;
 };
 
-struct Alloc {};  // the operand is the instruction's only write
+/// The operand is the instruction's only write.
+struct Alloc {
+  bool operator==(const Alloc&) const = default;
+};
 struct Free {
   std::vector<Stream> used_on;  // streams that may still use the freed buffer
+  bool operator==(const Free&) const = default;
 };
 struct Compute {
   Kernel kernel = Kernel::Add;
   Attributes attributes;
+  bool operator==(const Compute&) const = default;
 };
-struct Copy {};
+struct Copy {
+  bool operator==(const Copy&) const = default;
+};
 struct Fill {
   double value = 0;
+  bool operator==(const Fill&) const = default;
 };
 struct AllGather {
   Group group = Group::Shard;
+  bool operator==(const AllGather&) const = default;
 };
 /// Sums in rank order; `pre_scale` multiplies every contribution, `post_scale` the sum.
 struct ReduceScatter {
@@ -101,31 +112,38 @@ struct ReduceScatter {
   double pre_scale = 1;
   double post_scale = 1;
   std::vector<int> contributes;  // units whose gradients this reduction makes final
+  bool operator==(const ReduceScatter&) const = default;
 };
 struct AllReduce {
   Group group = Group::World;
   double pre_scale = 1;
   double post_scale = 1;
   std::vector<int> contributes;
+  bool operator==(const AllReduce&) const = default;
 };
 struct Broadcast {
   Group group = Group::World;
   int root = 0;
+  bool operator==(const Broadcast&) const = default;
 };
 enum class Source { Tokens, Targets, Weights };
 constexpr int kSources = 3;
 std::string_view to_string(Source source);
 struct Read {
   Source source = Source::Tokens;
+  bool operator==(const Read&) const = default;
 };
 enum class Sink { Loss, GradientNorm, Weights };
 constexpr int kSinks = 3;
 std::string_view to_string(Sink sink);
 struct Write {
   Sink sink = Sink::Loss;
+  bool operator==(const Write&) const = default;
 };
 /// The issuing thread blocks until the instruction named by the only wait has finished.
-struct HostWait {};
+struct HostWait {
+  bool operator==(const HostWait&) const = default;
+};
 
 using Operation = std::variant<Alloc, Free, Compute, Copy, Fill, AllGather, ReduceScatter,
                                AllReduce, Broadcast, Read, Write, HostWait>;
@@ -141,6 +159,7 @@ std::string_view to_string(Why why);
 struct Wait {
   InstructionId id = -1;
   Why why = Why::Data;
+  bool operator==(const Wait&) const = default;
 };
 
 struct Instruction {
@@ -152,6 +171,8 @@ struct Instruction {
   std::vector<View> writes;
   std::vector<Wait> after;
   Operation operation;
+
+  bool operator==(const Instruction&) const = default;
 };
 
 /// A parameter's place in the flat parameter of its unit.
@@ -161,6 +182,8 @@ struct UnitParameter {
   Initializer initializer;
   std::int64_t at = 0;  // element offset in the flat parameter
   std::int64_t elems = 0;
+
+  bool operator==(const UnitParameter&) const = default;
 };
 
 /// An FSDP unit (a wrapped module) or a DDP bucket: what one collective moves.
@@ -171,6 +194,8 @@ struct Unit {
   std::int64_t padded_elems = 0;          // a multiple of the shard group
   std::int64_t shard_elems = 0;           // what one rank owns, padded
   BufferId parameter = -1;                // resident: the shard, or the whole when replicated
+
+  bool operator==(const Unit&) const = default;
 };
 
 /// Ranks [first, last] hold `valid` real elements of each unit's shard; the rest is tail padding.
@@ -178,6 +203,8 @@ struct RankClass {
   std::int64_t first = 0;
   std::int64_t last = 0;
   std::vector<std::int64_t> valid;  // by unit
+
+  bool operator==(const RankClass&) const = default;
 };
 
 /// Instructions [first, last) of the plan.
@@ -185,6 +212,8 @@ struct Segment {
   std::string name;
   InstructionId first = 0;
   InstructionId last = 0;
+
+  bool operator==(const Segment&) const = default;
 };
 
 /// A node of the program tree: runs its segment, or its body in order, `count` times.
@@ -193,6 +222,8 @@ struct ProgramItem {
   std::int64_t count = 1;
   int segment = -1;               // index into Plan::segments; -1: the body
   std::vector<ProgramItem> body;  // nested loops: micro-steps inside steps
+
+  bool operator==(const ProgramItem&) const = default;
 };
 
 /// Sizes of the device mesh; their product is the world.
@@ -202,11 +233,15 @@ struct Mesh {
   std::int64_t size(Group group) const {
     return group == Group::World ? replicate * shard : group == Group::Shard ? shard : replicate;
   }
+
+  bool operator==(const Mesh&) const = default;
 };
 
 struct ArenaSize {
   Bytes bytes = 0;              // what the packer reached; the run allocates exactly this
   Bytes issue_order_bytes = 0;  // largest sum of live buffers at any instruction, in issue order
+
+  bool operator==(const ArenaSize&) const = default;
 };
 
 /// What one rank does, for all ranks: data that the simulator predicts from and the runtime
@@ -225,9 +260,11 @@ struct Plan {
   ArenaSize arena;
   std::int64_t parameter_count = 0;
   std::optional<Bytes> buffers_bytes;  // non-trainable state of the model
-  double model_flops_per_token = 0;  // forward + backward, without recomputation
+  double model_flops_per_token = 0;    // forward + backward, without recomputation
 
   std::int64_t world_size() const { return mesh.replicate * mesh.shard; }
+
+  bool operator==(const Plan&) const = default;
 };
 
 /// Bytes that a view spans.
