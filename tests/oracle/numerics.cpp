@@ -1,0 +1,144 @@
+#include "tests/oracle/numerics.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "planner/planner.h"
+#include "plans/error.h"
+#include "plans/verify.h"
+#include "runtime/executor.h"
+#include "runtime/safetensors.h"
+#include "simulator/simulate.h"
+#include "tests/oracle/numerics_case.h"
+#include "tests/oracle/numerics_checks.h"
+
+namespace shardplan::oracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder of this process that goes with it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder()
+      : path_(fs::temp_directory_path() / fmt::format("shardplan_oracle.{}", getpid())) {
+    fs::create_directories(path_);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+Plan verified_plan(const Job& job) {
+  Plan plan = make_plan(job);
+  const std::vector<Fault> faults = verify(plan);
+  if (!faults.empty()) {
+    throw InputError(fmt::format("the plan has {} faults, the first: {} {}: {}", faults.size(),
+                                 faults.front().instruction, faults.front().buffer,
+                                 faults.front().why));
+  }
+  return plan;
+}
+
+Training train(const Plan& plan) {
+  Training training{.report = execute(plan, {}), .weights = {}};
+  const SafeTensors written(plan.job.run.output);
+  for (const Unit& unit : plan.units) {
+    for (const UnitParameter& parameter : unit.parameters) {
+      const SafeTensor* tensor = written.find(parameter.name);
+      if (tensor == nullptr) continue;
+      std::vector<float>& values = training.weights[parameter.name];
+      values.resize(static_cast<std::size_t>(tensor->elements()));
+      read_elements(*tensor, 0, values);
+    }
+  }
+  return training;
+}
+
+/// The gradient of the first step: with SGD the momentum buffer after one step is exactly that.
+TensorsByName first_gradient(Job job) {
+  job.run.steps = 1;
+  job.training.clip_grad_norm.reset();
+  job.training.optimizer = {
+      .name = OptimizerJob::Name::Sgd, .lr = 0.1, .weight_decay = 0, .momentum = 0.9};
+  TensorsByName state;
+  ExecuteOptions options;
+  options.optimizer_state = &state;
+  execute(verified_plan(job), options);
+
+  const std::string suffix = ".momentum_buffer";
+  TensorsByName gradient;
+  for (auto& [name, values] : state) {
+    if (name.ends_with(suffix)) {
+      gradient[name.substr(0, name.size() - suffix.size())] = std::move(values);
+    }
+  }
+  return gradient;
+}
+
+/// The other of the two strategies that differ only in how long parameters stay whole.
+std::optional<Strategy> twin_of(Strategy strategy) {
+  if (strategy == Strategy::FullShard) return Strategy::ShardGradOp;
+  if (strategy == Strategy::ShardGradOp) return Strategy::FullShard;
+  return std::nullopt;
+}
+
+std::vector<Check> checks_of(const NumericsCase& one, Job job, const CostConstants& costs) {
+  const Plan plan = verified_plan(job);
+  const Training training = train(plan);
+  std::vector<Check> checks = against_pytorch(one, training);
+  const auto add = [&](const std::vector<Check>& more) {
+    checks.insert(checks.end(), more.begin(), more.end());
+  };
+  add(gradient_against_pytorch(one, first_gradient(job)));
+  add(memory_as_predicted(plan, simulate(plan, costs), training.report));
+  checks.push_back(same_bits("repeated run", training, train(plan)));
+  if (const auto twin = twin_of(job.strategy.sharding)) {
+    job.strategy.sharding = *twin;
+    checks.push_back(
+        same_bits(fmt::format("as {}", to_string(*twin)), training, train(verified_plan(job))));
+  }
+  return checks;
+}
+
+Outcome outcome_of(const NumericsCase& one, const NumericsOptions& options, const fs::path& output,
+                   const CostConstants& costs) {
+  Outcome outcome{.name = one.name, .checks = {}, .error = {}, .skipped = one.not_supported};
+  if (!outcome.skipped.empty()) return outcome;
+  Job job = one.job;
+  job.strategy.profile = options.profile;
+  job.run.output = output.string();
+  try {
+    outcome.checks = checks_of(one, job, costs);
+  } catch (const InputError& error) {
+    outcome.error = error.what();
+  } catch (const SystemError& error) {
+    outcome.error = error.what();
+  }
+  return outcome;
+}
+
+}  // namespace
+
+int numerics(const NumericsOptions& options) {
+  const Hardware hardware = Hardware::read(data_folder());
+  const TemporaryFolder output;
+  Scorecard scorecard(options.form);
+  for (const NumericsCase& one : read_numerics_cases(options.folder, hardware)) {
+    if (one.name.find(options.filter) == std::string::npos) continue;
+    scorecard.add(outcome_of(one, options, output.path(), hardware.costs(options.profile)));
+  }
+  return scorecard.close();
+}
+
+}  // namespace shardplan::oracle

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "plans/operators.h"
+#include "tests/oracle/scorecard.h"
+
+namespace shardplan::oracle {
+
+struct NumericsOptions {
+  std::filesystem::path folder;  // as tests/oracle/numerics
+  std::string filter;            // cases whose names hold this
+  Profile profile = Profile::CpuOneDnn;
+  Scorecard::Form form = Scorecard::Form::Text;
+};
+
+/// Trains every case on CPU ranks and holds loss, gradients, weights and memory against PyTorch's
+/// run and our own prediction. Returns the exit status.
+int numerics(const NumericsOptions& options);
+
+}  // namespace shardplan::oracle

@@ -1,0 +1,45 @@
+// The acceptance program: holds plans, predictions and runs against figures that other programs
+// measured. One subcommand and one file per kind of figures.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+
+#include "plans/error.h"
+#include "tests/oracle/numerics.h"
+
+namespace {
+
+constexpr int kWrongInput = 2;
+constexpr int kMachineFailed = 3;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace shardplan;
+  CLI::App app("Acceptance checks of shardplan");
+  app.require_subcommand(1);
+
+  oracle::NumericsOptions options;
+  std::string profile = "cpu-onednn";
+  bool json = false;
+  CLI::App* numerics = app.add_subcommand("numerics", "Trained numbers and memory, by case");
+  numerics->add_option("DIR", options.folder, "Folder of cases, models and data")->required();
+  numerics->add_option("--filter", options.filter, "Only cases whose names hold this");
+  numerics->add_option("--profile", profile, "cpu-onednn or cpu-reference");
+  numerics->add_flag("--json", json, "One JSON object instead of lines");
+
+  try {
+    app.parse(argc, argv);
+    options.profile = profile_from(profile);
+    if (json) options.form = oracle::Scorecard::Form::Json;
+    return oracle::numerics(options);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kWrongInput;
+  } catch (const InputError& error) {
+    fmt::print(stderr, "shardplan_oracle: {}\n", error.what());
+    return kWrongInput;
+  } catch (const SystemError& error) {
+    fmt::print(stderr, "shardplan_oracle: {}\n", error.what());
+    return kMachineFailed;
+  }
+}
