@@ -6,7 +6,7 @@ namespace shardplan {
 
 /// The largest total size of device buffers of which no two are ordered by happens-before: no
 /// placement can do with less. Exact: the maximum-weight antichain, by Dilworth's theorem as a
-/// maximum flow; takes up to seconds for the largest plans.
+/// maximum flow. Requires that all accesses to one buffer are ordered (verify() proves it).
 Bytes live_bound(const Plan& plan);
 
 }  // namespace shardplan

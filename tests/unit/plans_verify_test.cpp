@@ -1,0 +1,200 @@
+#include "plans/verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "planner/planner.h"
+#include "tests/models/tiny_models.h"
+
+namespace shardplan {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::tiny_job;
+using testing::tiny_llama;
+
+/// A right plan, to be broken by each test.
+class Verify : public ::testing::Test {
+ protected:
+  Plan plan = make_plan(tiny_job(Strategy::FullShard, 4), tiny_llama());
+
+  Instruction& at(const std::string& name) {
+    const auto found = std::ranges::find(plan.instructions, name, &Instruction::name);
+    EXPECT_NE(found, plan.instructions.end()) << name;
+    return *found;
+  }
+  Buffer& buffer(const std::string& name) {
+    const auto found = std::ranges::find(plan.buffers, name, &Buffer::name);
+    EXPECT_NE(found, plan.buffers.end()) << name;
+    return *found;
+  }
+  /// Removes an instruction; what waited for it waits for nothing.
+  void drop(const std::string& name) {
+    const auto id = static_cast<InstructionId>(&at(name) - plan.instructions.data());
+    plan.instructions.erase(plan.instructions.begin() + id);
+    for (Instruction& instruction : plan.instructions) {
+      std::erase_if(instruction.after, [&](const Wait& wait) { return wait.id == id; });
+      for (Wait& wait : instruction.after)
+        wait.id -= wait.id > id ? 1 : 0;
+    }
+    for (Segment& segment : plan.segments) {
+      segment.first -= segment.first > id ? 1 : 0;
+      segment.last -= segment.last > id ? 1 : 0;
+    }
+  }
+  /// Expects a fault that names the instruction and the buffer and says why.
+  void expect_fault(const std::string& instruction, const std::string& buffer,
+                    const std::string& why) {
+    const std::vector<Fault> faults = verify(plan);
+    const bool found = std::ranges::any_of(faults, [&](const Fault& fault) {
+      return fault.instruction == instruction && fault.buffer == buffer &&
+             fault.why.find(why) != std::string::npos;
+    });
+    EXPECT_TRUE(found) << faults.size() << " faults, first: "
+                       << (faults.empty() ? ""
+                                          : faults[0].instruction + " | " + faults[0].buffer +
+                                                " | " + faults[0].why);
+  }
+};
+
+TEST_F(Verify, FindsNothingInARightPlan) { EXPECT_TRUE(verify(plan).empty()); }
+
+TEST_F(Verify, CatchesAMissingWait) {
+  at("model.layers.0.input_layernorm.rms_norm").after.clear();
+  expect_fault("model.layers.0.input_layernorm.rms_norm",
+               "model.layers.0.forward.unsharded_parameters", "nothing orders the two");
+}
+
+TEST_F(Verify, CatchesAWaitMissingAcrossTheBackEdge) {
+  auto& waits = at("all_gather.root.forward").after;
+  std::erase_if(waits, [&](const Wait& wait) {
+    return plan.instructions[wait.id].phase == Phase::Optimizer;
+  });
+  expect_fault("all_gather.root.forward", "root.parameters", "nothing orders the two");
+}
+
+TEST_F(Verify, CatchesADroppedGather) {
+  drop("all_gather.model.layers.1.forward");
+  expect_fault("model.layers.1.input_layernorm.rms_norm",
+               "model.layers.1.forward.unsharded_parameters", "before anything wrote it");
+}
+
+TEST_F(Verify, CatchesADroppedReduction) {
+  drop("reduce_scatter.model.layers.1");
+  expect_fault("model.layers.1.adam", "", "reduced 0 times");
+}
+
+TEST_F(Verify, CatchesAnUnreducedGradient) {
+  std::get<ReduceScatter>(at("reduce_scatter.root").operation).contributes.clear();
+  expect_fault("root.adam", "", "reduced 0 times");
+}
+
+TEST_F(Verify, CatchesASecondReduction) {
+  std::get<ReduceScatter>(at("reduce_scatter.root").operation).contributes.push_back(1);
+  expect_fault("model.layers.0.adam", "", "reduced 2 times");
+}
+
+TEST_F(Verify, CatchesASumWhereAMeanBelongs) {
+  std::get<ReduceScatter>(at("reduce_scatter.root").operation).post_scale = 1;
+  expect_fault("reduce_scatter.root", "root.unsharded_gradients", "not averaged");
+}
+
+TEST_F(Verify, CatchesOverlappingBuffers) {
+  buffer("model.layers.0.exp_avg").offset = buffer("model.layers.0.exp_avg_sq").offset;
+  expect_fault("model.layers.0.adam", "model.layers.0.exp_avg", "hold model.layers.0.exp_avg_sq");
+}
+
+TEST_F(Verify, CatchesBytesThatAnotherBufferTookOver) {
+  // The first block's input is needed until backward; the last block's product is written
+  // meanwhile.
+  buffer("model.layers.1.mlp.output").offset = buffer("model.embed_tokens.output").offset;
+  expect_fault("model.layers.0.input_layernorm.rms_norm_backward", "model.embed_tokens.output",
+               "its bytes hold");
+}
+
+TEST_F(Verify, CatchesABufferOutsideTheArena) {
+  buffer("root.parameters").offset = plan.arena.bytes;
+  expect_fault("", "root.parameters", "not inside the arena");
+}
+
+TEST_F(Verify, CatchesAnOperandOutsideItsBuffer) {
+  at("model.norm.rms_norm").reads[1].at = 1'000'000;
+  expect_fault("model.norm.rms_norm", "root.forward.unsharded_parameters", "outside its");
+}
+
+TEST_F(Verify, CatchesAResizedOperand) {
+  at("model.layers.0.mlp.up_proj.linear").reads[1].elems -= 1;
+  expect_fault("model.layers.0.mlp.up_proj.linear", "model.layers.0.forward.unsharded_parameters",
+               "where 7830 fit");
+}
+
+TEST_F(Verify, CatchesACollectiveOfTheWrongSize) {
+  at("all_gather.root.forward").writes[0].elems -= 4;
+  expect_fault("all_gather.root.forward", "root.forward.unsharded_parameters", "where");
+}
+
+TEST_F(Verify, CatchesAMissingOptimizerStep) {
+  drop("model.layers.1.adam");
+  expect_fault("", "model.layers.1.parameters", "updated 0 times");
+}
+
+TEST_F(Verify, CatchesAnOptimizerStepOnAnotherUnitsParameters) {
+  at("model.layers.1.adam").unit = 1;
+  expect_fault("model.layers.1.adam", "", "does not update the parameters of its unit");
+}
+
+TEST_F(Verify, CatchesAnInstructionOnAnotherStream) {
+  at("reduce_scatter.model.layers.0").stream = Stream::AllGather;
+  EXPECT_FALSE(verify(plan).empty());
+}
+
+TEST_F(Verify, CatchesAWaitForAnUnknownInstruction) {
+  at("root.adam").after.push_back({1'000'000, Why::Data});
+  expect_fault("root.adam", "", "does not exist");
+}
+
+TEST_F(Verify, CatchesASegmentOutsideThePlan) {
+  plan.segments[0].last = 1'000'000;
+  EXPECT_FALSE(verify(plan).empty());
+}
+
+TEST_F(Verify, CatchesGradientsThatGrowAfterTheirReduction) {
+  // The embedding adds to the tied gradient; reduce before it does.
+  plan = make_plan(tiny_job(Strategy::NoShard, 2), tiny_llama({.tied = true}));
+  const auto reduction =
+      std::ranges::find(plan.instructions, "all_reduce.root", &Instruction::name);
+  const auto embedding = std::ranges::find(
+      plan.instructions, "model.embed_tokens.embedding_backward", &Instruction::name);
+  std::swap(*reduction, *embedding);
+  EXPECT_FALSE(verify(plan).empty());
+}
+
+class EveryWait : public ::testing::TestWithParam<Strategy> {};
+
+TEST_P(EveryWait, IsNeeded) {
+  Plan plan = make_plan(tiny_job(GetParam(), 4), tiny_llama({.layers = 4, .tied = true}));
+  int waits = 0;
+  for (std::size_t i = 0; i < plan.instructions.size(); ++i)
+    for (std::size_t w = 0; w < plan.instructions[i].after.size(); ++w) {
+      const std::vector<Wait> saved = plan.instructions[i].after;
+      plan.instructions[i].after.erase(plan.instructions[i].after.begin() + w);
+      EXPECT_FALSE(verify(plan).empty())
+          << plan.instructions[i].name << " without waiting for "
+          << plan.instructions[saved[w].id].name << " (" << to_string(saved[w].why) << ")";
+      plan.instructions[i].after = saved;
+      ++waits;
+    }
+  EXPECT_GT(waits, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, EveryWait,
+                         ::testing::Values(Strategy::FullShard, Strategy::ShardGradOp,
+                                           Strategy::NoShard, Strategy::Ddp),
+                         [](const auto& strategy) {
+                           return std::string(to_string(strategy.param));
+                         });
+
+}  // namespace
+}  // namespace shardplan
