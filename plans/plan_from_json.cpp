@@ -19,7 +19,7 @@ constexpr Bytes kMaxTotalBytes = Bytes{1} << 60;
 constexpr std::int64_t kMaxRanks = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxRepeat = 1'000'000;
 /// Instructions of one training step, every loop written out: bounds what walking a plan costs.
-constexpr std::int64_t kMaxUnrolled = 20'000'000;
+constexpr std::int64_t kMaxUnrolled = 2'000'000;
 constexpr std::string_view kSchema = "shardplan/plan/1";
 
 /// Positions of the names of one sort of thing; each name may be given once.
