@@ -133,9 +133,16 @@ Outcome outcome_of(const NumericsCase& one, const NumericsOptions& options, cons
 int numerics(const NumericsOptions& options) {
   const Hardware hardware = Hardware::read(data_folder());
   const TemporaryFolder output;
+  std::vector<NumericsCase> cases = read_numerics_cases(options.folder, hardware);
+  std::erase_if(cases, [&](const NumericsCase& one) {
+    return one.name.find(options.filter) == std::string::npos;
+  });
+  if (cases.empty()) {
+    throw InputError(
+        fmt::format("{}: no case has \"{}\" in its name", options.folder.string(), options.filter));
+  }
   Scorecard scorecard(options.form);
-  for (const NumericsCase& one : read_numerics_cases(options.folder, hardware)) {
-    if (one.name.find(options.filter) == std::string::npos) continue;
+  for (const NumericsCase& one : cases) {
     scorecard.add(outcome_of(one, options, output.path(), hardware.costs(options.profile)));
   }
   return scorecard.close();

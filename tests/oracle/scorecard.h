@@ -34,7 +34,7 @@ class Scorecard {
 
   void add(Outcome outcome);
   /// Prints `N passed, N failed, N skipped` (or everything as one JSON object); returns the exit
-  /// status: 0, or 1 when a case failed or none passed.
+  /// status: 0, or 1 when a case failed.
   int close() const;
 
  private:

@@ -1,0 +1,136 @@
+"""The mistakes that the acceptance cases must see: name -> edits (file, old text, new text).
+
+Taken from the mistakes whose pure effect was measured with PyTorch in float64; the names are the same.
+An old text must stand in its file exactly once.
+"""
+
+ROPE = "kernels/cpu/rope.cpp"
+RMS_NORM = "kernels/cpu/rms_norm.cpp"
+LAYER_NORM = "kernels/cpu/layer_norm.cpp"
+ATTENTION = "kernels/cpu/attention.cpp"
+OPTIMIZER = "kernels/cpu/optimizer.cpp"
+CROSS_ENTROPY = "kernels/cpu/cross_entropy.cpp"
+LAUNCH = "runtime/cpu_kernels.cpp"
+EXECUTOR = "runtime/executor.cpp"
+COLLECTIVES = "runtime/comm/thread_communicator.cpp"
+SCHEDULE = "planner/passes/schedule.cpp"
+LEARNING_RATE = "plans/job.cpp"
+
+_CLIP = "  const auto decay = static_cast<float>({}step.weight_decay{});\n"
+_OWN_CLIP = "  grad_scale = std::min(1.0F, 1.0F / (std::sqrt(static_cast<float>(sum_squares(grad, elems))) + 1e-6F));\n"
+_ADAM_DECAY = _CLIP.format("decoupled ? 0.0 : ", "")
+_SGD_DECAY = _CLIP.format("", "")
+_UPDATE_UNIT = """      std::vector<View> updated{whole(unit.parameter)};
+      for (const BufferId state : states_[unit.parameter])
+        updated.push_back(whole(state));
+      std::vector<View> reads{whole(gradients_[u]), whole(coefficient)};
+      reads.insert(reads.end(), updated.begin(), updated.end());
+      emit(fmt::format("{}.{}", unit.name, to_string(update.kernel)), Stream::Compute,
+           Phase::Optimizer, static_cast<int>(u), update, std::move(reads), std::move(updated));
+"""
+_UPDATE_EACH_PARAMETER = """      for (const UnitParameter& p : unit.parameters) {
+        std::vector<View> updated{{unit.parameter, p.at, p.elems}};
+        for (const BufferId state : states_[unit.parameter])
+          updated.push_back({state, p.at, p.elems});
+        std::vector<View> reads{{gradients_[u], p.at, p.elems}, whole(coefficient)};
+        reads.insert(reads.end(), updated.begin(), updated.end());
+        Compute own = update;
+        if (p.shape.size() < 2) own.attributes.set(Attribute::WeightDecay, 0);
+        emit("update." + p.name, Stream::Compute, Phase::Optimizer, static_cast<int>(u), own,
+             std::move(reads), std::move(updated));
+      }
+"""
+
+MUTATIONS = {
+    "rope interleaved instead of half rotation": [
+        (ROPE, "const float first = x[i];", "const float first = x[2 * i];"),
+        (ROPE, "const float second = x[half + i];", "const float second = x[2 * i + 1];"),
+        (ROPE, "out[i] = first", "(void)half; out[2 * i] = first"),
+        (ROPE, "out[half + i] = second", "out[2 * i + 1] = second"),
+    ],
+    "rope theta 500000": [
+        (LAUNCH, ".theta = call.real(Attribute::RopeTheta)", ".theta = 500000"),
+    ],
+    "rope positions start at 1 (must be invisible)": [
+        (ROPE, "static_cast<float>(t) * frequencies[i]", "static_cast<float>(t + 1) * frequencies[i]"),
+    ],
+    "kv heads tiled instead of repeated": [
+        (ATTENTION, "kv_head = head / queries_per_key", "kv_head = (void(queries_per_key), head % shape.kv_heads)"),
+    ],
+    "rms eps 1e-6": [(RMS_NORM, "mean_square + epsilon", "mean_square + 0.1F * epsilon")],
+    "rms eps outside the root": [
+        (RMS_NORM, "1.0 / std::sqrt(mean_square + epsilon)", "1.0 / (std::sqrt(mean_square) + epsilon)"),
+    ],
+    "layernorm eps 1e-6": [(LAYER_NORM, "variance + epsilon", "variance + 0.1F * epsilon")],
+    "erf gelu instead of tanh gelu": [
+        (LAUNCH, "TanhApproximation) ? GeluKind::Tanh", "TanhApproximation) ? GeluKind::Erf"),
+    ],
+    "attention scale 1": [(LAUNCH, ".scale = call.single(Attribute::Scale)", ".scale = 1")],
+    "tied head: gradient of the head lost": [
+        (LAUNCH, """call.integer(Attribute::InFeatures), call.channels(),
+                                call.store(0, 2));""",
+         """call.integer(Attribute::InFeatures), call.channels(),
+                                Store::Overwrite);"""),
+    ],
+    "gradient summed over 2 ranks, not averaged": [
+        (SCHEDULE, """    const double mean = 1.0 / static_cast<double>(world());
+    if (sharded())""", """    const double mean = 1.0;
+    if (sharded())"""),
+    ],
+    "gradient of half the batch only (no reduction)": [
+        (COLLECTIVES, "reinterpret_cast<const T*>(part.data)",
+         "reinterpret_cast<const T*>((sizeof(T) == 4 ? parts.front() : part).data)"),
+    ],
+    "clip coefficient without the 1e-6": [(LAUNCH, "kClipEpsilon = 1e-6f", "kClipEpsilon = 0")],
+    "clip per tensor instead of global": [
+        (OPTIMIZER, "#include <cmath>", "#include <algorithm>\n#include <cmath>"),
+        (OPTIMIZER, _ADAM_DECAY, _ADAM_DECAY + _OWN_CLIP),
+        (OPTIMIZER, _SGD_DECAY, _SGD_DECAY + _OWN_CLIP),
+    ],
+    "no clipping": [(LAUNCH, "max_norm > 0 ?", "max_norm < 0 ?")],
+    "lr one step late": [
+        (EXECUTOR, "learning_rate(optimizer, job.training.schedule, step, job.run.steps)",
+         "learning_rate(optimizer, job.training.schedule, std::max(0, static_cast<int>(step) - 1), job.run.steps)"),
+    ],
+    "cosine runs to zero": [(LEARNING_RATE, "optimizer.lr * schedule.min_lr_ratio", "0")],
+    "adam eps 1e-6": [(OPTIMIZER, "static_cast<float>(step.eps)", "1e-6F")],
+    "adam beta2 0.999": [
+        (LAUNCH, ".beta2 = call.real(Attribute::Beta2)", ".beta2 = 0.999"),
+        (EXECUTOR, "std::pow(optimizer.beta2,", "std::pow(0.999,"),
+    ],
+    "decay coupled (L2) instead of decoupled": [
+        (LAUNCH, "? AdamStep::Decay::Decoupled", "? AdamStep::Decay::Coupled"),
+    ],
+    "no decay on norms and biases": [(SCHEDULE, _UPDATE_UNIT, _UPDATE_EACH_PARAMETER)],
+    "decay after the update instead of before": [
+        (OPTIMIZER, "parameter[i] * shrink - step_size * (m / (std::sqrt(v) / root_correction2 + eps));",
+         "shrink * (parameter[i] - step_size * (m / (std::sqrt(v) / root_correction2 + eps)));"),
+    ],
+    "nesterov momentum": [
+        (OPTIMIZER, """    momentum_buffer[i] = momentum * momentum_buffer[i] + gradient(i);
+    parameter[i] -= lr * momentum_buffer[i];""",
+         """    const float g = gradient(i);
+    momentum_buffer[i] = momentum * momentum_buffer[i] + g;
+    parameter[i] -= lr * (g + momentum * momentum_buffer[i]);"""),
+    ],
+    "lr inside the momentum buffer": [
+        (OPTIMIZER, "momentum * momentum_buffer[i] + gradient(i);",
+         "momentum * momentum_buffer[i] + lr * gradient(i);"),
+        (OPTIMIZER, "parameter[i] -= lr * momentum_buffer[i];", "parameter[i] -= momentum_buffer[i];"),
+    ],
+    "first momentum step damped": [
+        (OPTIMIZER, "momentum * momentum_buffer[i] + gradient(i);",
+         "momentum * momentum_buffer[i] + (momentum_buffer[i] == 0 ? 1 - momentum : 1) * gradient(i);"),
+    ],
+    "masked tokens counted in the divisor": [
+        (CROSS_ENTROPY, "if (targets[row] == kIgnored) continue;",
+         "if (targets[row] == kIgnored) { ++counted; continue; }"),
+    ],
+}
+
+# No case of these kinds can be run yet: labels that are not counted are not supported.
+NOT_EXPRESSIBLE = ["global token mean instead of mean of rank means"]
+# Seen by a unit test until then.
+BY_UNIT_TEST = {"masked tokens counted in the divisor"}
+MUST_BE_INVISIBLE = {"rope positions start at 1 (must be invisible)"}
+KNOWN_INVISIBLE = {"clip coefficient without the 1e-6"}
