@@ -1,0 +1,131 @@
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+
+#include "plans/error.h"
+#include "plans/job_reader.h"
+
+namespace shardplan {
+namespace {
+
+template <typename Value>
+Value any_of(std::initializer_list<Value> values) {
+  return *rc::gen::elementOf(std::vector<Value>(values));
+}
+
+/// A finite number greater than 0 of any magnitude, with all its digits.
+double any_positive() {
+  return std::ldexp(1 + *rc::gen::inRange(0, 1 << 30) / 1e9, *rc::gen::inRange(-60, 60));
+}
+
+double any_share() { return *rc::gen::inRange(0, 1 << 30) / 1073741824.0; }
+
+/// Not empty; ASCII, because JSON replaces what is no UTF-8.
+std::string any_text() {
+  return *rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::inRange<char>(1, 127)));
+}
+
+GpuSpec any_gpu() {
+  GpuSpec gpu;
+  gpu.key = "gpu";
+  gpu.name = any_of<std::string>({"H100", "a \"quoted\" name", "1e9", "null", "true"});
+  gpu.memory_bytes = *rc::gen::inRange<std::int64_t>(1, std::int64_t{1} << 50);
+  gpu.memory_bandwidth_bytes_per_s = any_positive();
+  gpu.matmul_flops_bf16 = any_of({0.0, any_positive()});
+  gpu.matmul_flops_fp32 = any_positive();
+  gpu.link_bytes_per_s = any_of({0.0, any_positive()});
+  gpu.pcie_bytes_per_s = any_positive();
+  gpu.node_type = any_of<std::string>({"pcie", "cpu-host"});
+  gpu.max_gpus_per_node = *rc::gen::inRange(1, 65'537);
+  if (*rc::gen::arbitrary<bool>()) gpu.price_per_hour = any_positive();
+  gpu.source = any_of<std::string>({"", "a datasheet: page 1"});
+  return gpu;
+}
+
+WrapPolicy any_wrap() {
+  using Kind = WrapPolicy::Kind;
+  WrapPolicy wrap;
+  wrap.kind = any_of({Kind::Transformer, Kind::Size, Kind::Modules, Kind::None});
+  if (wrap.kind == Kind::Transformer && *rc::gen::arbitrary<bool>()) wrap.layer_classes = {"Block"};
+  if (wrap.kind == Kind::Size)
+    wrap.min_params = *rc::gen::inRange<std::int64_t>(1, std::int64_t{1} << 53);
+  if (wrap.kind == Kind::Modules) wrap.names = {"lm_head", "7"};
+  return wrap;
+}
+
+StrategyJob any_strategy() {
+  StrategyJob strategy;
+  strategy.sharding =
+      any_of({Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard, Strategy::Ddp});
+  strategy.engine = Engine::Native;
+  strategy.profile = any_of({Profile::CpuOneDnn, Profile::CpuReference, Profile::Cuda});
+  strategy.wrap = any_wrap();
+  strategy.backward_prefetch =
+      any_of({BackwardPrefetch::None, BackwardPrefetch::Pre, BackwardPrefetch::Post});
+  strategy.forward_prefetch = *rc::gen::inRange(0, 1025);
+  strategy.limit_all_gathers = *rc::gen::arbitrary<bool>();
+  strategy.ddp = {1e6 * (1 - any_share()), *rc::gen::arbitrary<bool>()};
+  return strategy;
+}
+
+TrainingJob any_training() {
+  using Optimizer = OptimizerJob::Name;
+  using Schedule = ScheduleJob::Name;
+  TrainingJob training;
+  training.micro_batch = *rc::gen::inRange<std::int64_t>(1, 1 << 14);
+  training.sequence_length = *rc::gen::inRange<std::int64_t>(1, 1 << 14);
+  training.optimizer = {any_of({Optimizer::AdamW, Optimizer::Adam, Optimizer::Sgd}),
+                        any_positive(),
+                        any_share(),
+                        any_share(),
+                        any_positive(),
+                        any_positive(),
+                        any_share()};
+  training.schedule = {any_of({Schedule::Constant, Schedule::Linear, Schedule::Cosine}),
+                       *rc::gen::inRange(0, 1'000'000'001), any_share()};
+  if (*rc::gen::arbitrary<bool>()) training.clip_grad_norm = any_positive();
+  return training;
+}
+
+/// A job that a job file can describe, fully resolved.
+Job any_job() {
+  Job job;
+  (*rc::gen::arbitrary<bool>() ? job.model.preset : job.model.hf_config) = any_text();
+  if (*rc::gen::arbitrary<bool>()) job.model.tie_word_embeddings = *rc::gen::arbitrary<bool>();
+  job.cluster.gpu = any_gpu();
+  job.cluster.gpus_per_node = *rc::gen::inRange(1, 4097);
+  job.cluster.nodes = *rc::gen::inRange(1, 4097);
+  job.cluster.network = {any_positive(), any_positive(), any_positive(), any_positive()};
+  if (*rc::gen::arbitrary<bool>()) job.cluster.price_per_gpu_hour = any_positive();
+  job.strategy = any_strategy();
+  job.training = any_training();
+  job.run.weights = any_of<std::string>({"", "weights/", "odd \\ \t name"});
+  job.run.tokens = any_of<std::string>({"", any_text()});
+  job.run.token_dtype = any_of({Dtype::UInt16, Dtype::UInt32});
+  job.run.data_order = any_of<std::string>({"", "order.json"});
+  job.run.steps = *rc::gen::inRange(1, 1'000'000'001);
+  job.run.seed = *rc::gen::inRange<std::uint64_t>(0, std::uint64_t{1} << 63);
+  job.run.output = any_text();
+  return job;
+}
+
+RC_GTEST_PROP(JobJson, GivesBackEveryField, ()) {
+  const Job job = any_job();
+  RC_ASSERT(job_from_json(job_to_json(job), "job") == job);
+}
+
+RC_GTEST_PROP(JobJson, IsTheSameTextForEqualJobs, ()) {
+  const Job job = any_job();
+  const std::string text = job_to_json(job);
+  RC_ASSERT(job_to_json(job_from_json(text, "job")) == text);
+}
+
+RC_GTEST_PROP(JobJson, CutAnywhereIsWrongInput, ()) {
+  const std::string text = job_to_json(any_job());
+  const auto length = *rc::gen::inRange<std::size_t>(0, text.size());
+  RC_ASSERT_THROWS_AS(job_from_json(text.substr(0, length), "job"), InputError);
+}
+
+}  // namespace
+}  // namespace shardplan
