@@ -31,7 +31,7 @@ Mesh mesh_of(const Job& job) {
 /// The device's own kernels, unless the job names others.
 Profile profile_of(const Job& job) {
   if (job.strategy.profile) return *job.strategy.profile;
-  return job.cluster.gpu.key == "cpu" ? Profile::CpuOneDnn : Profile::Cuda;
+  return job.cluster.gpu.is_cpu() ? Profile::CpuOneDnn : Profile::Cuda;
 }
 
 /// Floating-point operations of one micro-batch, forward and backward.

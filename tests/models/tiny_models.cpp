@@ -106,6 +106,7 @@ Job tiny_job(Strategy sharding, int world) {
   Job job;
   job.strategy.sharding = sharding;
   job.cluster.gpu.key = "cpu";
+  job.cluster.gpu.node_type = "cpu-host";
   job.cluster.gpus_per_node = world;
   job.training.micro_batch = 2;
   job.training.sequence_length = 8;
