@@ -34,7 +34,10 @@ struct Interpreter::Execution {
                           self.data_.scalars[issue.step]});
   }
   void operator()(const Copy&) const { self.device_.copy(read(), written()); }
-  void operator()(const Fill& fill) const { self.device_.fill(written(), fill.value); }
+  void operator()(const Fill& fill) const {
+    for (const Operand& operand : operands.writes)
+      self.device_.fill(operand, fill.value);
+  }
 
   void operator()(const AllGather& gather) const {
     communicator().all_gather(instruction.stream, gather.group, read().bytes(), written().bytes());

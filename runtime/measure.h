@@ -11,9 +11,9 @@
 namespace shardplan {
 
 /// Measures what a run really uses of one rank's arena: fills arena and guards with a pattern and
-/// looks which words change. A buffer whose bytes were another's before gets the pattern again
-/// ahead of its first use, and is counted after the last instruction that writes it; both in the
-/// first pass only.
+/// looks which words change. Bytes that were another buffer's before get the pattern again ahead of
+/// their first write, and are counted after their last; both in the first pass only. This touches
+/// no byte that the instruction at hand does not write, so it adds no race to a plan without one.
 class MemoryMeter {
  public:
   /// `plan` and `arena` must outlive this.
@@ -29,15 +29,26 @@ class MemoryMeter {
   RankMemory finish();
 
  private:
-  std::span<std::byte> bytes_of(BufferId buffer);
-  void expect_untouched_outside();
+  /// Bytes of a buffer that every instruction touches all or none of.
+  struct Cell {
+    Bytes begin = 0;  // in the arena
+    Bytes end = 0;
+    InstructionId first_writer = -1;  // -1: something reads it first, or nothing touches it
+    InstructionId last_writer = -1;
+    Bytes changed = 0;
+  };
+
+  void cut_into_cells(std::span<const InstructionId> order);
+  void find_writers(std::span<const InstructionId> order);
+  void expect_untouched_outside() const;
+  Bytes changed_of(BufferId buffer) const;
 
   const Plan& plan_;
   Arena& arena_;
-  std::vector<std::vector<BufferId>> begins_;  // by instruction: buffers it is the first to touch
-  std::vector<std::vector<BufferId>> ends_;    // by instruction: buffers it is the last to write
-  std::vector<Bytes> changed_;                 // by buffer
-  std::vector<BufferId> at_peak_;              // buffers that live at the peak
+  std::vector<std::vector<Cell>> cells_;    // by buffer; none for residents
+  std::vector<std::vector<Cell*>> begins_;  // by instruction: cells it is the first to write
+  std::vector<std::vector<Cell*>> ends_;    // by instruction: cells it is the last to write
+  std::vector<BufferId> at_peak_;           // buffers that live at the peak
   InstructionId peak_ = -1;
 };
 
