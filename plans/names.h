@@ -32,6 +32,9 @@ struct EnumName {
   Enum value;
   std::string_view text;
 };
+// clang 14 does not deduce the arguments of aggregates by itself.
+template <typename Enum>
+EnumName(Enum, const char*) -> EnumName<Enum>;
 
 template <typename Enum, std::size_t N>
 std::string_view name_of(const std::array<EnumName<Enum>, N>& names, Enum value) {

@@ -7,99 +7,76 @@
 #include <string>
 
 #include "plans/error.h"
+#include "plans/names.h"
 
 namespace shardplan {
 namespace {
 
-template <typename Enum>
-struct Name {
-  Enum value;
-  std::string_view text;
-};
-
 constexpr std::array kAttributeNames{
-    Name{Attribute::Batch, "batch"},
-    Name{Attribute::Time, "time"},
-    Name{Attribute::InFeatures, "in_features"},
-    Name{Attribute::OutFeatures, "out_features"},
-    Name{Attribute::Heads, "heads"},
-    Name{Attribute::KvHeads, "kv_heads"},
-    Name{Attribute::HeadDim, "head_dim"},
-    Name{Attribute::Scale, "scale"},
-    Name{Attribute::Window, "window"},
-    Name{Attribute::Epsilon, "epsilon"},
-    Name{Attribute::RopeTheta, "rope_theta"},
-    Name{Attribute::RopeFactor, "rope_factor"},
-    Name{Attribute::RopeLowFrequency, "rope_low_frequency"},
-    Name{Attribute::RopeHighFrequency, "rope_high_frequency"},
-    Name{Attribute::RopeOriginalContext, "rope_original_context"},
-    Name{Attribute::WeightTransposed, "weight_transposed"},
-    Name{Attribute::TanhApproximation, "tanh_approximation"},
-    Name{Attribute::GroupsPerRow, "groups_per_row"},
-    Name{Attribute::BlockRows, "block_rows"},
-    Name{Attribute::GradientScale, "gradient_scale"},
-    Name{Attribute::Beta1, "beta1"},
-    Name{Attribute::Beta2, "beta2"},
-    Name{Attribute::WeightDecay, "weight_decay"},
-    Name{Attribute::DecoupledDecay, "decoupled_decay"},
-    Name{Attribute::Momentum, "momentum"},
-    Name{Attribute::MaxNorm, "max_norm"},
+    EnumName{Attribute::Batch, "batch"},
+    EnumName{Attribute::Time, "time"},
+    EnumName{Attribute::InFeatures, "in_features"},
+    EnumName{Attribute::OutFeatures, "out_features"},
+    EnumName{Attribute::Heads, "heads"},
+    EnumName{Attribute::KvHeads, "kv_heads"},
+    EnumName{Attribute::HeadDim, "head_dim"},
+    EnumName{Attribute::Scale, "scale"},
+    EnumName{Attribute::Window, "window"},
+    EnumName{Attribute::Epsilon, "epsilon"},
+    EnumName{Attribute::RopeTheta, "rope_theta"},
+    EnumName{Attribute::RopeFactor, "rope_factor"},
+    EnumName{Attribute::RopeLowFrequency, "rope_low_frequency"},
+    EnumName{Attribute::RopeHighFrequency, "rope_high_frequency"},
+    EnumName{Attribute::RopeOriginalContext, "rope_original_context"},
+    EnumName{Attribute::WeightTransposed, "weight_transposed"},
+    EnumName{Attribute::TanhApproximation, "tanh_approximation"},
+    EnumName{Attribute::GroupsPerRow, "groups_per_row"},
+    EnumName{Attribute::BlockRows, "block_rows"},
+    EnumName{Attribute::GradientScale, "gradient_scale"},
+    EnumName{Attribute::Beta1, "beta1"},
+    EnumName{Attribute::Beta2, "beta2"},
+    EnumName{Attribute::WeightDecay, "weight_decay"},
+    EnumName{Attribute::DecoupledDecay, "decoupled_decay"},
+    EnumName{Attribute::Momentum, "momentum"},
+    EnumName{Attribute::MaxNorm, "max_norm"},
 };
 
 constexpr std::array kKernelNames{
-    Name{Kernel::Embedding, "embedding"},
-    Name{Kernel::EmbeddingBackward, "embedding_backward"},
-    Name{Kernel::PositionEmbedding, "position_embedding"},
-    Name{Kernel::PositionEmbeddingBackward, "position_embedding_backward"},
-    Name{Kernel::RmsNorm, "rms_norm"},
-    Name{Kernel::RmsNormBackward, "rms_norm_backward"},
-    Name{Kernel::LayerNorm, "layer_norm"},
-    Name{Kernel::LayerNormBackward, "layer_norm_backward"},
-    Name{Kernel::Linear, "linear"},
-    Name{Kernel::LinearBackwardInput, "linear_backward_input"},
-    Name{Kernel::LinearBackwardWeight, "linear_backward_weight"},
-    Name{Kernel::LinearBackwardBias, "linear_backward_bias"},
-    Name{Kernel::Rope, "rope"},
-    Name{Kernel::RopeBackward, "rope_backward"},
-    Name{Kernel::Attention, "attention"},
-    Name{Kernel::AttentionBackward, "attention_backward"},
-    Name{Kernel::PackedAttention, "packed_attention"},
-    Name{Kernel::PackedAttentionBackward, "packed_attention_backward"},
-    Name{Kernel::SwiGlu, "swiglu"},
-    Name{Kernel::SwiGluBackward, "swiglu_backward"},
-    Name{Kernel::Gelu, "gelu"},
-    Name{Kernel::GeluBackward, "gelu_backward"},
-    Name{Kernel::Add, "add"},
-    Name{Kernel::CrossEntropy, "cross_entropy"},
-    Name{Kernel::SumSquares, "sum_squares"},
-    Name{Kernel::GradientNorm, "gradient_norm"},
-    Name{Kernel::Adam, "adam"},
-    Name{Kernel::Sgd, "sgd"},
+    EnumName{Kernel::Embedding, "embedding"},
+    EnumName{Kernel::EmbeddingBackward, "embedding_backward"},
+    EnumName{Kernel::PositionEmbedding, "position_embedding"},
+    EnumName{Kernel::PositionEmbeddingBackward, "position_embedding_backward"},
+    EnumName{Kernel::RmsNorm, "rms_norm"},
+    EnumName{Kernel::RmsNormBackward, "rms_norm_backward"},
+    EnumName{Kernel::LayerNorm, "layer_norm"},
+    EnumName{Kernel::LayerNormBackward, "layer_norm_backward"},
+    EnumName{Kernel::Linear, "linear"},
+    EnumName{Kernel::LinearBackwardInput, "linear_backward_input"},
+    EnumName{Kernel::LinearBackwardWeight, "linear_backward_weight"},
+    EnumName{Kernel::LinearBackwardBias, "linear_backward_bias"},
+    EnumName{Kernel::Rope, "rope"},
+    EnumName{Kernel::RopeBackward, "rope_backward"},
+    EnumName{Kernel::Attention, "attention"},
+    EnumName{Kernel::AttentionBackward, "attention_backward"},
+    EnumName{Kernel::PackedAttention, "packed_attention"},
+    EnumName{Kernel::PackedAttentionBackward, "packed_attention_backward"},
+    EnumName{Kernel::SwiGlu, "swiglu"},
+    EnumName{Kernel::SwiGluBackward, "swiglu_backward"},
+    EnumName{Kernel::Gelu, "gelu"},
+    EnumName{Kernel::GeluBackward, "gelu_backward"},
+    EnumName{Kernel::Add, "add"},
+    EnumName{Kernel::CrossEntropy, "cross_entropy"},
+    EnumName{Kernel::SumSquares, "sum_squares"},
+    EnumName{Kernel::GradientNorm, "gradient_norm"},
+    EnumName{Kernel::Adam, "adam"},
+    EnumName{Kernel::Sgd, "sgd"},
 };
 
 constexpr std::array kProfileNames{
-    Name{Profile::CpuOneDnn, "cpu-onednn"},
-    Name{Profile::CpuReference, "cpu-reference"},
-    Name{Profile::Cuda, "cuda"},
+    EnumName{Profile::CpuOneDnn, "cpu-onednn"},
+    EnumName{Profile::CpuReference, "cpu-reference"},
+    EnumName{Profile::Cuda, "cuda"},
 };
-
-template <typename Names, typename Enum>
-std::string_view text_of(const Names& names, Enum value) {
-  for (const auto& name : names)
-    if (name.value == value) return name.text;
-  check(false, "every enumerator has a name");
-  return "";
-}
-
-template <typename Names>
-auto value_of(const Names& names, std::string_view text, std::string_view what) {
-  std::string known;
-  for (const auto& name : names) {
-    if (name.text == text) return name.value;
-    known += (known.empty() ? "" : ", ") + std::string(name.text);
-  }
-  throw InputError(fmt::format("unknown {} '{}', expected one of {}", what, text, known));
-}
 
 using Kind = Role::Kind;
 constexpr Role in(int i) { return {Kind::Input, i}; }
@@ -205,13 +182,13 @@ double attention_flops(const Attributes& a) {
 
 }  // namespace
 
-std::string_view to_string(Attribute attribute) { return text_of(kAttributeNames, attribute); }
+std::string_view to_string(Attribute attribute) { return name_of(kAttributeNames, attribute); }
 Attribute attribute_from(std::string_view name) {
   return value_of(kAttributeNames, name, "attribute");
 }
-std::string_view to_string(Kernel kernel) { return text_of(kKernelNames, kernel); }
+std::string_view to_string(Kernel kernel) { return name_of(kKernelNames, kernel); }
 Kernel kernel_from(std::string_view name) { return value_of(kKernelNames, name, "kernel"); }
-std::string_view to_string(Profile profile) { return text_of(kProfileNames, profile); }
+std::string_view to_string(Profile profile) { return name_of(kProfileNames, profile); }
 Profile profile_from(std::string_view name) { return value_of(kProfileNames, name, "profile"); }
 
 std::int64_t TensorType::elements(Sizes sizes) const {

@@ -5,38 +5,22 @@
 #include <array>
 #include <cmath>
 
-#include "plans/error.h"
+#include "plans/names.h"
 
 namespace shardplan {
 namespace {
 
-struct DtypeName {
-  Dtype dtype;
-  std::string_view name;
-};
 constexpr std::array kDtypeNames{
-    DtypeName{Dtype::Float64, "float64"},   DtypeName{Dtype::Float32, "float32"},
-    DtypeName{Dtype::BFloat16, "bfloat16"}, DtypeName{Dtype::Float16, "float16"},
-    DtypeName{Dtype::Int64, "int64"},       DtypeName{Dtype::Int32, "int32"},
-    DtypeName{Dtype::UInt32, "uint32"},     DtypeName{Dtype::UInt16, "uint16"},
-    DtypeName{Dtype::UInt8, "uint8"}};
+    EnumName{Dtype::Float64, "float64"},   EnumName{Dtype::Float32, "float32"},
+    EnumName{Dtype::BFloat16, "bfloat16"}, EnumName{Dtype::Float16, "float16"},
+    EnumName{Dtype::Int64, "int64"},       EnumName{Dtype::Int32, "int32"},
+    EnumName{Dtype::UInt32, "uint32"},     EnumName{Dtype::UInt16, "uint16"},
+    EnumName{Dtype::UInt8, "uint8"}};
 
 }  // namespace
 
-std::string_view to_string(Dtype dtype) {
-  for (const auto& entry : kDtypeNames)
-    if (entry.dtype == dtype) return entry.name;
-  return "";
-}
-
-Dtype dtype_from(std::string_view name) {
-  std::string known;
-  for (const auto& entry : kDtypeNames) {
-    if (entry.name == name) return entry.dtype;
-    known += (known.empty() ? "" : ", ") + std::string(entry.name);
-  }
-  throw InputError(fmt::format("unknown dtype '{}', expected one of {}", name, known));
-}
+std::string_view to_string(Dtype dtype) { return name_of(kDtypeNames, dtype); }
+Dtype dtype_from(std::string_view name) { return value_of(kDtypeNames, name, "dtype"); }
 
 std::string format_bytes(Bytes bytes) {
   constexpr std::array kSuffixes{"KiB", "MiB", "GiB", "TiB", "PiB"};
