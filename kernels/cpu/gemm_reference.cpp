@@ -11,10 +11,9 @@ constexpr std::int64_t kDepth = 128;
 constexpr std::int64_t kWidth = 32;
 using Panel = std::array<float, kDepth * kWidth>;
 
-/// Copies op(b)[k0 .. k0 + depth, j0 .. j0 + width] into the panel; columns from `width` on are 0.
+/// Copies op(b)[k0 .. k0 + depth, j0 .. j0 + width] into the panel; its other columns stay.
 void pack(ConstMatrix b, std::int64_t k0, std::int64_t depth, std::int64_t j0, std::int64_t width,
           Panel& panel) {
-  if (width < kWidth) panel.fill(0.0F);
   if (b.transpose == Transpose::No)
     for (std::int64_t k = 0; k < depth; ++k)
       std::copy_n(b.data + (k0 + k) * b.stride + j0, width, panel.begin() + k * kWidth);
@@ -43,7 +42,7 @@ void gemm_reference(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
   const bool rows_are_contiguous = a.transpose == Transpose::No;
   const std::int64_t row_step = rows_are_contiguous ? a.stride : 1;
   const std::int64_t k_step = rows_are_contiguous ? 1 : a.stride;
-  Panel panel;
+  Panel panel{};
   std::array<float, kWidth> sums;
   for (std::int64_t j0 = 0; j0 < n; j0 += kWidth) {
     const std::int64_t width = std::min(kWidth, n - j0);
