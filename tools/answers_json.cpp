@@ -1,0 +1,86 @@
+#include "tools/answers_json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace shardplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+/// A path or a name need not be UTF-8; JSON must.
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// Bytes as integers, seconds as they are.
+Json amount(const Finding& finding, double value) {
+  return finding.is_time() ? Json(value) : Json(std::llround(value));
+}
+
+Json json_of(const Finding& finding) {
+  const bool has_share = finding.predicted != 0;
+  return {{"metric", finding.metric},
+          {"against", finding.against},
+          {"ranks", or_null(finding.ranks)},
+          {"predicted", amount(finding, finding.predicted)},
+          {"measured", amount(finding, finding.measured)},
+          {"difference", amount(finding, finding.difference())},
+          {"error", has_share ? Json(finding.difference() / finding.predicted) : Json()},
+          {"allowed", amount(finding, finding.allowed)},
+          {"passed", finding.passed}};
+}
+
+}  // namespace
+
+std::string verification_json(const Plan& plan, const std::vector<Fault>& faults) {
+  Json json{{"schema", "shardplan/verification/1"},
+            {"plan_hash", hash_of(plan)},
+            {"proved", faults.empty()},
+            {"instructions", plan.instructions.size()},
+            {"buffers", plan.buffers.size()},
+            {"faults", Json::array()}};
+  for (const Fault& fault : faults)
+    json["faults"].push_back({{"instruction", or_null(fault.instruction)},
+                              {"buffer", or_null(fault.buffer)},
+                              {"why", fault.why}});
+  return text_of(json);
+}
+
+std::string check_json(const CheckResult& result) {
+  Json json{{"schema", "shardplan/check/1"},
+            {"passed", result.passed()},
+            {"metrics", Json::array()},
+            {"not_measured", result.not_measured}};
+  for (const Finding& finding : result.findings)
+    json["metrics"].push_back(json_of(finding));
+  return text_of(json);
+}
+
+std::string comparison_json(const std::vector<ComparedStrategy>& rows) {
+  std::vector<std::pair<const Report*, const Plan*>> reports;
+  for (const ComparedStrategy& row : rows)
+    reports.emplace_back(&row.report, &row.plan);
+  Json json = Json::parse(comparison_json(reports));
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const auto& largest = rows[r].largest;
+    json["rows"][r]["largest_model"] =
+        largest ? Json{{"layers", largest->layers}, {"parameters", largest->parameters}} : Json();
+  }
+  return text_of(json);
+}
+
+std::string step_json(const StepReport& step, std::int64_t tokens) {
+  const bool timed = step.seconds > 0;
+  return text_of(
+      {{"step", step.step},
+       {"loss", step.loss},
+       {"grad_norm", step.grad_norm},
+       {"learning_rate", step.learning_rate},
+       {"seconds", step.seconds},
+       {"tokens_per_s", timed ? Json(static_cast<double>(tokens) / step.seconds) : Json()}});
+}
+
+}  // namespace shardplan

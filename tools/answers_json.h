@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plans/plan.h"
+#include "plans/report.h"
+#include "plans/verify.h"
+#include "tools/check.h"
+#include "tools/comparison.h"
+
+namespace shardplan {
+
+/// schema shardplan/verification/1.
+std::string verification_json(const Plan& plan, const std::vector<Fault>& faults);
+
+/// schema shardplan/check/1: every metric of every rank.
+std::string check_json(const CheckResult& result);
+
+/// schema shardplan/comparison/1, each row with its "largest_model": {"layers", "parameters"}.
+std::string comparison_json(const std::vector<ComparedStrategy>& rows);
+
+/// A line of metrics.jsonl: one step; what is not known is null. `tokens` are those of one step of
+/// all ranks.
+std::string step_json(const StepReport& step, std::int64_t tokens);
+
+}  // namespace shardplan

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/job_flags.h"
+
+namespace shardplan {
+
+/// What the program's exit status says; see also InputError and SystemError.
+enum ExitStatus { kYes = 0, kNo = 1, kWrongInput = 2, kMachineFailed = 3 };
+
+/// Each command prints its answer on standard output and returns its exit status. Throws
+/// InputError and SystemError.
+
+struct PlanOptions {
+  JobFlags job;
+  std::string output;  // plan.json to write; empty: none
+  bool json = false;
+};
+/// kNo when the plan does not fit.
+int plan_command(const PlanOptions& options);
+
+struct CompareOptions {
+  JobFlags job;
+  std::vector<std::string> strategies;  // empty: DDP, SHARD_GRAD_OP, FULL_SHARD
+  std::string tokens;                   // of the whole training; empty: not asked
+  std::string require;                  // a strategy that must fit; empty: any
+  bool json = false;
+};
+/// kNo when no strategy fits, or not the required one.
+int compare_command(const CompareOptions& options);
+
+struct SimulateCommandOptions {
+  JobFlags job;
+  std::string trace;  // file to write; empty: none
+  bool json = false;
+};
+/// kNo when the plan does not fit.
+int simulate_command(const SimulateCommandOptions& options);
+
+struct RunOptions {
+  JobFlags job;
+  std::string device = "cpu";
+  std::string processes;  // empty: ranks are threads
+  bool json_lines = false;
+  bool json = false;
+};
+/// kNo when the ranks need more memory than the machine has.
+int run_command(const RunOptions& options);
+
+struct CheckOptions {
+  std::string plan;      // a plan, a job or a prediction
+  std::string measured;  // a measurement
+  std::string baseline;  // an older measurement; empty: none
+  std::string tolerance = "3%";
+  std::string time_tolerance;        // empty: time is not compared
+  std::string one_sided;             // "over", "under"; empty: both sides fail
+  std::vector<std::string> metrics;  // empty: all
+  std::string junit;                 // file to write; empty: none
+  bool exact = false;
+  bool json = false;
+};
+/// kNo when a metric leaves its tolerance.
+int check_command(const CheckOptions& options);
+
+struct VerifyOptions {
+  std::string plan;
+  bool json = false;
+};
+/// kNo when the plan has a fault.
+int verify_command(const VerifyOptions& options);
+
+}  // namespace shardplan

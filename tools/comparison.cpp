@@ -1,0 +1,135 @@
+#include "tools/comparison.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "plans/error.h"
+#include "simulator/simulate.h"
+#include "tools/documents.h"
+#include "tools/prediction_text.h"
+#include "tools/remedies.h"
+
+namespace shardplan {
+namespace {
+
+constexpr double kAsFast = 1.01;  // steps that differ by less than 1 % count as equal
+
+void add_totals(Report& report, double tokens) {
+  if (!report.time || report.time->tokens_per_s <= 0) return;
+  report.time->total_s = tokens / report.time->tokens_per_s;
+  if (report.cost && report.cost->per_hour)
+    report.cost->total = *report.cost->per_hour / 3600 * *report.time->total_s;
+}
+
+std::string needs_text(const ComparedStrategy& row) {
+  return fmt::format("{} of {}", format_bytes(row.device_bytes()),
+                     format_bytes(row.report.limit_bytes.value_or(0)));
+}
+
+std::string none_fits(const std::vector<ComparedStrategy>& rows, const Hardware& hardware) {
+  const auto& least = *std::ranges::min_element(rows, {}, &ComparedStrategy::device_bytes);
+  std::string text = fmt::format("None: {} needs least and does not fit, {}",
+                                 to_string(least.strategy), needs_text(least));
+  const std::vector<Remedy> changes = remedies(least.plan.job, hardware);
+  if (!changes.empty())
+    text += fmt::format("; what would help first: {} needs {}{}", changes[0].change,
+                        format_bytes(changes[0].device_bytes),
+                        changes[0].fits ? " and fits" : ", still too much");
+  return text + ".";
+}
+
+/// The fastest that fits; of equally fast ones, that with the least memory.
+const ComparedStrategy& best_of(const std::vector<const ComparedStrategy*>& fitting) {
+  const auto* best = *std::ranges::min_element(fitting, {}, &ComparedStrategy::step_s);
+  const Seconds fast = best->step_s() * kAsFast;
+  for (const ComparedStrategy* row : fitting)
+    if (row->step_s() <= fast && row->device_bytes() < best->device_bytes()) best = row;
+  return *best;
+}
+
+std::string speed_text(const ComparedStrategy& best,
+                       const std::vector<const ComparedStrategy*>& fitting) {
+  const ComparedStrategy* second = nullptr;
+  for (const ComparedStrategy* row : fitting)
+    if (row != &best && (second == nullptr || row->step_s() < second->step_s())) second = row;
+  if (second == nullptr) return "it is the only one that fits";
+  if (second->step_s() <= best.step_s() * kAsFast)
+    return fmt::format("it is as fast as {}, {} a step, with less memory, {}",
+                       to_string(second->strategy), format_seconds(best.step_s()),
+                       format_bytes(best.device_bytes()));
+  return fmt::format("it is the fastest, {} a step against {} of {}", format_seconds(best.step_s()),
+                     format_seconds(second->step_s()), to_string(second->strategy));
+}
+
+}  // namespace
+
+Bytes ComparedStrategy::device_bytes() const {
+  return fullest(report).memory.peak_device_bytes.value_or(0);
+}
+
+Copies copies_of(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::Ddp:
+    case Strategy::NoShard: return {"full", "full", "full", "O(model)"};
+    // As in PyTorch: the parameters stay whole from forward to the end of backward.
+    case Strategy::ShardGradOp:
+      return {"1/N, full in forward and backward", "1/N", "1/N",
+              "O(model/N), O(model) in the step"};
+    case Strategy::FullShard: return {"1/N", "1/N", "1/N", "O(model/N)"};
+    default: break;
+  }
+  check(false, "only strategies with a plan are compared");
+  return {};
+}
+
+Bytes model_state_bytes(const Plan& plan) {
+  Bytes bytes = 0;
+  for (const Buffer& buffer : plan.buffers)
+    if (buffer.category == Category::Parameters || buffer.category == Category::Gradients ||
+        buffer.category == Category::OptimizerState)
+      bytes += buffer.bytes();
+  return bytes;
+}
+
+std::vector<ComparedStrategy> compare_strategies(const Job& job,
+                                                 const std::vector<Strategy>& strategies,
+                                                 std::optional<double> tokens,
+                                                 const Hardware& hardware,
+                                                 const std::function<void(Strategy)>& on_row) {
+  std::vector<ComparedStrategy> rows;
+  for (const Strategy strategy : strategies) {
+    on_row(strategy);
+    ComparedStrategy& row = rows.emplace_back();
+    Job variant = job;
+    variant.strategy.sharding = strategy;
+    row.strategy = strategy;
+    row.plan = verified_plan(variant);
+    row.report = simulate(row.plan, hardware.costs(row.plan.profile));
+    row.largest = largest_model(variant, hardware);
+    if (tokens) add_totals(row.report, *tokens);
+  }
+  return rows;
+}
+
+std::string advice(const std::vector<ComparedStrategy>& rows, const Hardware& hardware) {
+  std::vector<const ComparedStrategy*> fitting;
+  std::vector<std::string> missing;
+  for (const ComparedStrategy& row : rows)
+    if (row.fits())
+      fitting.push_back(&row);
+    else
+      missing.push_back(fmt::format("{} ({})", to_string(row.strategy), needs_text(row)));
+  if (fitting.empty()) return none_fits(rows, hardware);
+  const ComparedStrategy& best = best_of(fitting);
+  const std::string fit = missing.empty()
+                              ? (rows.size() == 1 ? "it fits" : "all fit")
+                              : fmt::format("{} {} not fit", fmt::join(missing, " and "),
+                                            missing.size() == 1 ? "does" : "do");
+  if (rows.size() == 1)
+    return fmt::format("{}: {}, it needs {}.", to_string(best.strategy), fit, needs_text(best));
+  return fmt::format("{}: {}; {}.", to_string(best.strategy), fit, speed_text(best, fitting));
+}
+
+}  // namespace shardplan

@@ -1,0 +1,71 @@
+#include "tools/job_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+#include "plans/error.h"
+#include "plans/job_reader.h"
+
+namespace shardplan {
+namespace {
+
+/// The text as a YAML scalar: a path may hold what YAML takes for something else.
+std::string yaml_scalar(const std::string& text) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) ||
+           std::string_view("._/+- ").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  const bool plain = !text.empty() && text.front() != ' ' && text.back() != ' ' &&
+                     !text.starts_with("- ") && std::ranges::all_of(text, is_plain);
+  if (plain) return text;
+  std::string quoted = "'";
+  for (const char c : text)
+    quoted += c == '\'' ? std::string("''") : std::string(1, c);
+  return quoted + "'";
+}
+
+int count_of(std::string_view flag, const std::string& text) {
+  int count = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, count);
+  if (error != std::errc() || stop != end || count < 1 || count > kLargestWorld)
+    throw InputError(
+        fmt::format("{} {}: expected a whole number from 1 to {}", flag, text, kLargestWorld));
+  return count;
+}
+
+/// Settings that --nodes, and --gpus beside it, stand for.
+std::vector<std::string> node_settings(const JobFlags& flags) {
+  if (flags.nodes.empty()) return {};
+  const int nodes = count_of("--nodes", flags.nodes);
+  std::vector<std::string> settings{fmt::format("cluster.nodes={}", nodes)};
+  if (flags.gpus.empty()) return settings;
+  const int gpus = count_of("--gpus", flags.gpus);
+  if (gpus % nodes != 0)
+    throw InputError(fmt::format("--gpus {0}: {0} GPUs do not divide into {1} nodes", gpus, nodes));
+  settings.push_back(fmt::format("cluster.gpus_per_node={}", gpus / nodes));
+  return settings;
+}
+
+}  // namespace
+
+std::vector<std::string> settings_of(const FieldFlag& flag, const std::string& value) {
+  std::vector<std::string> settings{fmt::format("{}={}", flag.field, yaml_scalar(value))};
+  if (flag.field == "model.preset") settings.push_back("model.hf_config=null");
+  if (flag.field == "model.hf_config") settings.push_back("model.preset=null");
+  return settings;
+}
+
+Job job_from(std::string_view yaml, const std::string& source, const JobFlags& flags,
+             const Hardware& hardware) {
+  std::vector<std::string> settings = node_settings(flags);
+  settings.insert(settings.end(), flags.settings.begin(), flags.settings.end());
+  Job job = parse_job(yaml, source, hardware, settings);
+  if (!flags.gpus.empty() && flags.nodes.empty()) set_world(job, count_of("--gpus", flags.gpus));
+  return job;
+}
+
+}  // namespace shardplan

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plans/hardware.h"
+#include "plans/job.h"
+
+namespace shardplan {
+
+/// A flag that is short for --set field=value.
+struct FieldFlag {
+  std::string_view flag;
+  std::string_view value;  // what stands for the value in the help
+  std::string_view field;
+  std::string_view help;
+};
+inline constexpr std::array kFieldFlags{
+    FieldFlag{"--model", "NAME", "model.preset", "preset or Hugging Face id"},
+    FieldFlag{"--hf-config", "PATH", "model.hf_config", "config.json, or the folder that holds it"},
+    FieldFlag{"--gpu", "NAME", "cluster.gpu", "GPU of the catalogue, or cpu"},
+    FieldFlag{"--seq", "TOKENS", "training.sequence_length", "sequence length"},
+    FieldFlag{"--micro-batch", "N", "training.micro_batch", "sequences per GPU and step"},
+    FieldFlag{"--sharding", "STRATEGY", "strategy.sharding",
+              "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD or DDP"},
+    FieldFlag{"--engine", "NAME", "strategy.engine", "native"},
+    FieldFlag{"--steps", "N", "run.steps", "training steps"},
+    FieldFlag{"--output", "FOLDER", "run.output", "folder that run writes to"},
+};
+
+/// A job as the command line gives it: a file, and flags that override single fields of it.
+struct JobFlags {
+  std::string path;                   // empty: the defaults
+  std::vector<std::string> settings;  // "field=value", in order; the last of a field counts
+  std::string gpus;                   // --gpus, or --ranks; empty: not given
+  std::string nodes;                  // --nodes; empty: not given
+
+  bool any() const { return !settings.empty() || !gpus.empty() || !nodes.empty(); }
+};
+
+/// The settings that a FieldFlag with this value stands for. Naming a model by one of the two flags
+/// takes back what the job file says with the other.
+std::vector<std::string> settings_of(const FieldFlag& flag, const std::string& value);
+
+/// The job that `yaml` and the flags give; `source` names the text in errors. Throws InputError.
+Job job_from(std::string_view yaml, const std::string& source, const JobFlags& flags,
+             const Hardware& hardware);
+
+}  // namespace shardplan

@@ -1,0 +1,233 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "plans/error.h"
+#include "plans/names.h"
+#include "tools/commands.h"
+
+namespace shardplan {
+namespace {
+
+/// A command of the program: its options in CLI11, and what runs with them.
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;
+};
+
+struct AllOptions {
+  PlanOptions plan;
+  CompareOptions compare;
+  SimulateCommandOptions simulate;
+  RunOptions run;
+  CheckOptions check;
+  VerifyOptions verify;
+};
+
+void add_json(CLI::App& app, bool& json) {
+  app.add_flag("--json", json, "one JSON object on standard output");
+}
+
+/// The flags that override single fields of a job.
+void add_job(CLI::App& app, JobFlags& job, const char* path, const char* path_help) {
+  app.add_option(path, job.path, path_help);
+  for (const FieldFlag& flag : kFieldFlags)
+    app.add_option_function<std::string>(
+           std::string(flag.flag),
+           [&job, &flag](const std::string& value) {
+             for (std::string& setting : settings_of(flag, value))
+               job.settings.push_back(std::move(setting));
+           },
+           fmt::format("{} ({})", flag.help, flag.field))
+        ->type_name(std::string(flag.value));
+  app.add_option("--nodes", job.nodes, "nodes of the cluster")->type_name("N");
+  app.add_option_function<std::vector<std::string>>(
+         "--set",
+         [&job](const std::vector<std::string>& settings) {
+           job.settings.insert(job.settings.end(), settings.begin(), settings.end());
+         },
+         "any field of the job, e.g. training.optimizer.lr=1e-3; repeatable")
+      ->type_name("FIELD=VALUE")
+      ->allow_extra_args(false);
+}
+
+void add_gpus(CLI::App& app, JobFlags& job) {
+  app.add_option("--gpus", job.gpus, "GPUs in all: one node if they fit in it, else whole nodes")
+      ->type_name("N");
+}
+
+Command add_plan(CLI::App& program, PlanOptions& options) {
+  CLI::App* app =
+      program.add_subcommand("plan", "Builds and verifies the plan of a job; tells what it needs");
+  add_job(*app, options.job, "JOB", "job file (YAML)");
+  add_gpus(*app, options.job);
+  app->add_option("-o", options.output, "where to write the plan")->type_name("FILE");
+  add_json(*app, options.json);
+  return {app, [&] { return plan_command(options); }};
+}
+
+Command add_compare(CLI::App& program, CompareOptions& options) {
+  CLI::App* app = program.add_subcommand("compare", "Compares the strategies for a job");
+  add_job(*app, options.job, "JOB", "job file (YAML)");
+  add_gpus(*app, options.job);
+  app->add_option("--strategies", options.strategies,
+                  "which, e.g. DDP,FULL_SHARD (default DDP,SHARD_GRAD_OP,FULL_SHARD)")
+      ->type_name("A,B")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app->add_option("--tokens", options.tokens,
+                  "tokens to train on, for time and cost in all, e.g. 15e12")
+      ->type_name("T");
+  app->add_option("--require", options.require, "exit 1 unless this strategy fits")
+      ->type_name("STRATEGY");
+  add_json(*app, options.json);
+  return {app, [&] { return compare_command(options); }};
+}
+
+Command add_simulate(CLI::App& program, SimulateCommandOptions& options) {
+  CLI::App* app = program.add_subcommand("simulate", "Predicts time and memory of a plan");
+  add_job(*app, options.job, "JOB", "job file (YAML) or plan.json");
+  add_gpus(*app, options.job);
+  app->add_option("--trace", options.trace,
+                  "where to write the timeline, for Perfetto or chrome://tracing")
+      ->type_name("FILE");
+  add_json(*app, options.json);
+  return {app, [&] { return simulate_command(options); }};
+}
+
+Command add_run(CLI::App& program, RunOptions& options) {
+  CLI::App* app = program.add_subcommand("run", "Executes a plan on CPU ranks of this machine");
+  add_job(*app, options.job, "JOB", "job file (YAML) or plan.json");
+  app->add_option("--ranks,--gpus", options.job.gpus, "ranks in all")->type_name("N");
+  app->add_option("--processes", options.processes, "ranks as processes (not in this build)")
+      ->type_name("N");
+  app->add_option("--device", options.device, "cpu (this build has no CUDA)")->type_name("NAME");
+  app->add_flag("--json-lines", options.json_lines, "one JSON object a step on standard output");
+  add_json(*app, options.json);
+  return {app, [&] { return run_command(options); }};
+}
+
+Command add_check(CLI::App& program, CheckOptions& options) {
+  CLI::App* app = program.add_subcommand("check", "Holds a measurement against a prediction");
+  app->add_option("--plan", options.plan, "plan, job or prediction")->type_name("FILE")->required();
+  app->add_option("--measured", options.measured, "measurement, such as run.json")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--tolerance", options.tolerance,
+                  "share of the prediction, e.g. 3% (default) or 0.03")
+      ->type_name("SHARE");
+  app->add_option("--time-tolerance", options.time_tolerance,
+                  "compare the step time too, within this share")
+      ->type_name("SHARE");
+  app->add_flag("--exact", options.exact, "allocated memory must agree to the byte");
+  app->add_option("--metrics", options.metrics, "compare these only")
+      ->type_name("A,B")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app->add_option("--one-sided", options.one_sided,
+                  "over: only more than predicted fails; under: only less")
+      ->type_name("SIDE");
+  app->add_option("--baseline", options.baseline, "older measurement that this one may not exceed")
+      ->type_name("FILE");
+  app->add_option("--junit", options.junit, "where to write a JUnit report")->type_name("FILE");
+  add_json(*app, options.json);
+  return {app, [&] { return check_command(options); }};
+}
+
+Command add_verify(CLI::App& program, VerifyOptions& options) {
+  CLI::App* app =
+      program.add_subcommand("verify", "Proves that a plan is right, or names its faults");
+  app->add_option("PLAN", options.plan, "plan.json")->required();
+  add_json(*app, options.json);
+  return {app, [&] { return verify_command(options); }};
+}
+
+/// Names of the commands.
+std::vector<std::string> names_of(const std::vector<Command>& commands) {
+  std::vector<std::string> names;
+  for (const Command& command : commands)
+    names.push_back(command.app->get_name());
+  return names;
+}
+
+/// Long names of an app's options, with their dashes.
+std::vector<std::string> options_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames())
+      names.push_back("--" + name);
+  return names;
+}
+
+/// What CLI11 found wrong, as an InputError in our words.
+[[noreturn]] void fail(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string source = fmt::format("command line: {}", app.get_name());
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr)
+    throw InputError(
+        fmt::format("{}: {}; see shardplan {} --help", source, error.what(), app.get_name()));
+  const std::string extra = app.remaining(true).front();
+  if (!extra.starts_with("-"))
+    throw InputError(fmt::format("{}: unexpected argument '{}'", source, extra));
+  throw InputError(fmt::format(
+      "{}: {}", source, unknown_name("option", extra.substr(0, extra.find('=')), options_of(app))));
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App program("Plans, predicts, runs and checks sharded data-parallel training.", "shardplan");
+  program.set_version_flag("--version", "shardplan " SHARDPLAN_VERSION);
+  program.set_help_flag("-h,--help", "this text");
+  AllOptions options;
+  const std::vector<Command> commands{
+      add_plan(program, options.plan),         add_compare(program, options.compare),
+      add_simulate(program, options.simulate), add_run(program, options.run),
+      add_check(program, options.check),       add_verify(program, options.verify)};
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (first.empty())
+    throw InputError(
+        fmt::format("command line: expected a command: {}", fmt::join(names_of(commands), ", ")));
+  if (!first.starts_with("-") && program.get_subcommand_no_throw(first) == nullptr)
+    throw InputError("command line: " + unknown_name("command", first, names_of(commands)));
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return program.exit(success);  // prints the help or the version
+  } catch (const CLI::ParseError& error) {
+    for (const Command& command : commands)
+      if (command.app->parsed()) fail(*command.app, error);
+    fail(program, error);
+  }
+  for (const Command& command : commands)
+    if (command.app->parsed()) return command.run();
+  throw InputError(
+      fmt::format("command line: expected a command: {}", fmt::join(names_of(commands), ", ")));
+}
+
+}  // namespace
+}  // namespace shardplan
+
+int main(int argc, char** argv) {
+  using namespace shardplan;
+  try {
+    const int status = run_program(argc, argv);
+    // An answer that nobody could read, because the disk is full or the pipe closed, is none.
+    if (std::fflush(stdout) != 0) throw SystemError("standard output: cannot be written");
+    return status;
+  } catch (const InputError& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return kWrongInput;
+  } catch (const SystemError& error) {
+    fmt::print(stderr, "{}\n", error.what());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "shardplan: not enough memory on this machine\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "shardplan: internal error: {}\n", error.what());
+  }
+  return kMachineFailed;
+}

@@ -1,0 +1,66 @@
+#include "tools/output_files.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "plans/error.h"
+
+namespace shardplan {
+namespace {
+
+[[noreturn]] void fail(const std::string& path, std::string_view what) {
+  throw SystemError(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
+}
+
+void rename_file(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) fail(to, "cannot be written");
+}
+
+}  // namespace
+
+void write_file(const std::string& path, std::string_view text) {
+  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  {
+    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+    if (!file) fail(path, "cannot be written");
+    file.write(text.data(), static_cast<std::streamsize>(text.size()));
+    file.close();
+    if (!file) {
+      const int reason = errno;
+      std::remove(temporary.c_str());
+      errno = reason;
+      fail(path, "cannot be written");
+    }
+  }
+  rename_file(temporary, path);
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error)
+    throw SystemError(fmt::format("{}: the folder cannot be made: {}", path, error.message()));
+}
+
+LineFile::LineFile(const std::string& path)
+    : path_(path), partial_(path + ".partial"), file_(partial_, std::ios::binary) {
+  if (!file_) fail(partial_, "cannot be written");
+}
+
+void LineFile::add(std::string_view line) {
+  file_ << line << '\n' << std::flush;
+  if (!file_) fail(partial_, "cannot be written");
+}
+
+void LineFile::finish() {
+  file_.close();
+  if (!file_) fail(partial_, "cannot be written");
+  rename_file(partial_, path_);
+}
+
+}  // namespace shardplan

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <fstream>
+#include <string>
+#include <string_view>
+
+namespace shardplan {
+
+/// Writes a whole file: under a temporary name beside `path` first, which then takes its place.
+/// Throws SystemError.
+void write_file(const std::string& path, std::string_view text);
+
+/// Makes the folder and those above it. Throws SystemError.
+void make_folder(const std::string& path);
+
+/// A file that grows line by line. It is called `path` + ".partial" until finish() renames it, so
+/// that what is called `path` is whole.
+class LineFile {
+ public:
+  /// Throws SystemError.
+  explicit LineFile(const std::string& path);
+
+  /// Adds the line and a line feed, and hands both to the system. Throws SystemError.
+  void add(std::string_view line);
+  void finish();
+
+ private:
+  std::string path_;
+  std::string partial_;
+  std::ofstream file_;
+};
+
+}  // namespace shardplan

@@ -1,0 +1,240 @@
+#include "tools/prediction_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "planner/cost/collective.h"
+#include "plans/error.h"
+#include "tools/table.h"
+
+namespace shardplan {
+namespace {
+
+constexpr std::size_t kMostClasses = 4;  // named one by one
+
+std::string or_dash(const std::optional<Bytes>& bytes) {
+  return bytes ? format_bytes(*bytes) : "-";
+}
+
+std::string percent(Bytes part, Bytes whole) {
+  return whole > 0 ? fmt::format("{:.1f} %",
+                                 100.0 * static_cast<double>(part) / static_cast<double>(whole))
+                   : "-";
+}
+
+std::string world_text(const ClusterJob& cluster) {
+  return fmt::format("{} x {} ({} node{} of {})", cluster.world_size(), cluster.gpu.name,
+                     cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.gpus_per_node);
+}
+
+std::string strategy_text(const Plan& plan) {
+  const StrategyJob& strategy = plan.job.strategy;
+  std::string text = fmt::format("{}, {} units", to_string(strategy.sharding), plan.units.size());
+  if (strategy.sharding == Strategy::Ddp)
+    return text + fmt::format(" (buckets of {} MiB)", strategy.ddp.bucket_cap_mb);
+  text += fmt::format(" (wrap: {})", to_string(strategy.wrap.kind));
+  if (plan.mesh.shard > 1)
+    text += fmt::format(", backward prefetch {}", to_string(strategy.backward_prefetch));
+  return text;
+}
+
+std::string training_text(const TrainingJob& training, std::int64_t world) {
+  return fmt::format(
+      "micro-batch {} x {} tokens per GPU, {} tokens per step, {}{}", training.micro_batch,
+      training.sequence_length,
+      format_count(static_cast<double>(training.micro_batch * training.sequence_length * world)),
+      to_string(training.optimizer.name),
+      training.clip_grad_norm ? fmt::format(", clipped at {}", *training.clip_grad_norm) : "");
+}
+
+std::string range_text(const RankClass& ranks) {
+  return ranks.first == ranks.last ? fmt::format("{}", ranks.first)
+                                   : fmt::format("{}-{}", ranks.first, ranks.last);
+}
+
+std::string classes_text(const Plan& plan) {
+  if (plan.classes.size() == 1) return fmt::format("{}, all alike", range_text(plan.classes[0]));
+  std::string text;
+  for (std::size_t c = 0; c < std::min(plan.classes.size(), kMostClasses); ++c)
+    text += fmt::format("{}{}", c == 0 ? "" : ", ", range_text(plan.classes[c]));
+  if (plan.classes.size() > kMostClasses) text += ", ...";
+  return fmt::format("{} classes, which differ in the padding of their shards: {}",
+                     plan.classes.size(), text);
+}
+
+std::string model_name(const ModelJob& model) {
+  return !model.preset.empty() ? model.preset : model.hf_config;
+}
+
+std::string heading(const Palette& palette, std::string_view text) {
+  return fmt::format("\n{}\n", palette(Tone::Heading, text));
+}
+
+std::string categories_text(const RankMemory& memory) {
+  Table table({{"category", Align::Left}, {"alive at the peak"}, {"share"}});
+  Bytes sum = 0;
+  for (const Bytes bytes : *memory.at_peak)
+    sum += bytes;
+  for (int c = 0; c < kCategories; ++c) {
+    const Bytes bytes = (*memory.at_peak)[c];
+    table.add({std::string(to_string(static_cast<Category>(c))), format_bytes(bytes),
+               percent(bytes, sum)});
+  }
+  table.add({"sum", format_bytes(sum), ""});
+  return table.text();
+}
+
+std::string arena_text(const Report& report, const RankMemory& memory) {
+  Table table({{"", Align::Left}, {"", Align::Right}, {"", Align::Left}});
+  if (report.arena) {
+    std::string quality;
+    if (report.live_bound_bytes && *report.live_bound_bytes > 0)
+      quality = fmt::format(
+          "{:.4f} x the live bound of {}",
+          static_cast<double>(report.arena->bytes) / static_cast<double>(*report.live_bound_bytes),
+          format_bytes(*report.live_bound_bytes));
+    table.add({"arena", format_bytes(report.arena->bytes), quality});
+  }
+  table.add({"device_context", or_dash(memory.device_context_bytes), ""});
+  table.add({"communicator", or_dash(memory.communicator_bytes), ""});
+  table.add({"library_workspace", or_dash(memory.library_workspace_bytes), ""});
+  table.add({"device, in all", or_dash(memory.peak_device_bytes), ""});
+  table.add({"limit", or_dash(report.limit_bytes), report.limit_from});
+  return table.text();
+}
+
+std::string phases_text(const RankMemory& memory) {
+  Table table({{"phase", Align::Left}, {"peak"}, {"at its end"}, {"peak at", Align::Left}});
+  for (int p = 0; p < kPhases; ++p)
+    if (const auto& phase = memory.phases[p])
+      table.add({std::string(to_string(static_cast<Phase>(p))), format_bytes(phase->peak_bytes),
+                 format_bytes(phase->end_bytes), phase->at});
+  return table.text();
+}
+
+/// Bytes of a collective's whole tensor: what every rank has afterwards, or gives.
+Bytes full_bytes(const CollectiveReport& collective) {
+  return std::max(collective.input_bytes, collective.output_bytes);
+}
+
+Bytes sent_bytes(const CollectiveReport& collective) {
+  const Bytes full = full_bytes(collective);
+  return collective.kind == "all_reduce" ? ring_all_reduce_traffic(full, collective.group_size)
+                                         : ring_all_gather_traffic(full, collective.group_size);
+}
+
+/// Collectives of one line of the table.
+struct Traffic {
+  std::int64_t count = 0;
+  Bytes smallest = std::numeric_limits<Bytes>::max();
+  Bytes largest = 0;
+  Bytes total = 0;
+  Bytes sent = 0;
+
+  void add(const CollectiveReport& collective) {
+    const Bytes full = full_bytes(collective);
+    ++count;
+    smallest = std::min(smallest, full);
+    largest = std::max(largest, full);
+    total += full;
+    sent += sent_bytes(collective);
+  }
+  std::string each() const {
+    return smallest == largest
+               ? format_bytes(largest)
+               : fmt::format("{} to {}", format_bytes(smallest), format_bytes(largest));
+  }
+};
+
+}  // namespace
+
+std::string who_executes(const Job& job, Profile profile) {
+  return fmt::format("shardplan's own kernels (engine {}, profile {}, {})",
+                     to_string(job.strategy.engine.value_or(Engine::Native)), to_string(profile),
+                     to_string(job.model.dtype));
+}
+
+std::string headline(const Plan& plan) {
+  return fmt::format("Predicts {}; PyTorch engines (fsdp2, ddp, deepspeed) are not modelled yet.\n",
+                     who_executes(plan.job, plan.profile));
+}
+
+std::string summary_text(const Plan& plan, const std::string& plan_hash) {
+  Table table({{"", Align::Left}, {"", Align::Left}});
+  const Job& job = plan.job;
+  table.add({"model", fmt::format("{}, {} parameters", model_name(job.model),
+                                  format_count(static_cast<double>(plan.parameter_count)))});
+  table.add({"world", world_text(job.cluster)});
+  table.add({"strategy", strategy_text(plan)});
+  table.add({"training", training_text(job.training, plan.world_size())});
+  table.add({"ranks", classes_text(plan)});
+  table.add({"plan", fmt::format("{} instructions, {} buffers, verified, hash {}",
+                                 plan.instructions.size(), plan.buffers.size(), plan_hash)});
+  return table.text();
+}
+
+const RankReport& fullest(const Report& report) {
+  check(!report.ranks.empty(), "a prediction has ranks");
+  return *std::ranges::max_element(report.ranks, {}, [](const RankReport& rank) {
+    return rank.memory.peak_device_bytes.value_or(0);
+  });
+}
+
+std::string memory_text(const Report& report, const Palette& palette) {
+  const RankMemory& memory = fullest(report).memory;
+  std::string text = heading(palette, fmt::format("Memory per GPU, at its peak in {} ({})",
+                                                  memory.peak_phase, memory.peak_at));
+  if (memory.at_peak) text += categories_text(memory);
+  text += heading(palette, "Memory of the device");
+  text += arena_text(report, memory);
+  text += heading(palette, "Memory by phase, in issue order");
+  text += phases_text(memory);
+  return text;
+}
+
+std::string verdict_text(const Report& report, const Palette& palette) {
+  const Bytes needed = fullest(report).memory.peak_device_bytes.value_or(0);
+  const Bytes limit = report.limit_bytes.value_or(0);
+  if (report.fits.value_or(false))
+    return fmt::format("{}: {} of {} are left.\n", palette(Tone::Good, "Fits"),
+                       format_bytes(limit - needed), format_bytes(limit));
+  return fmt::format("{}: needs {}, which is {} more than the {} of {}.\n",
+                     palette(Tone::Bad, "Does not fit"), format_bytes(needed),
+                     format_bytes(needed - limit), format_bytes(limit), report.limit_from);
+}
+
+std::string communication_text(const Report& report, const Palette& palette) {
+  if (report.collectives.empty()) return heading(palette, "Communication per step: none");
+  std::map<std::tuple<std::string, std::string, Dtype, std::int64_t>, Traffic> lines;
+  std::vector<const decltype(lines)::value_type*> in_order;
+  for (const CollectiveReport& collective : report.collectives) {
+    const auto [line, is_new] = lines.try_emplace(
+        {collective.kind, collective.phase, collective.dtype, collective.group_size});
+    if (is_new) in_order.push_back(&*line);
+    line->second.add(collective);
+  }
+  Table table({{"kind", Align::Left},
+               {"phase", Align::Left},
+               {"dtype", Align::Left},
+               {"group"},
+               {"count"},
+               {"bytes each"},
+               {"bytes in all"},
+               {"sent per rank"}});
+  for (const auto* line : in_order) {
+    const auto& [kind, phase, dtype, group] = line->first;
+    const Traffic& traffic = line->second;
+    table.add({kind, phase, std::string(to_string(dtype)), fmt::format("{}", group),
+               fmt::format("{}", traffic.count), traffic.each(), format_bytes(traffic.total),
+               format_bytes(traffic.sent)});
+  }
+  return heading(palette, fmt::format("Communication per step: each rank sends {}",
+                                      or_dash(report.bytes_sent_per_rank))) +
+         table.text();
+}
+
+}  // namespace shardplan

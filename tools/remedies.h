@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plans/hardware.h"
+#include "plans/job.h"
+#include "plans/plan.h"
+
+namespace shardplan {
+
+/// Bytes of one device that the plan needs, in all.
+Bytes device_bytes(const Plan& plan, const Hardware& hardware);
+
+/// One change to a job and what its plan then needs of each device.
+struct Remedy {
+  std::string change;  // "--sharding FULL_SHARD"
+  Bytes device_bytes = 0;
+  bool fits = false;
+};
+
+/// Single changes that shrink the plan of a job that does not fit, each planned for real, the best
+/// first: those that fit in the order in which a user would rather give something up, then the
+/// others by what they need.
+std::vector<Remedy> remedies(const Job& job, const Hardware& hardware);
+
+}  // namespace shardplan

@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "plans/error.h"
+#include "plans/names.h"
+#include "runtime/executor.h"
+#include "simulator/simulate.h"
+#include "tools/answers_json.h"
+#include "tools/commands.h"
+#include "tools/cpu_job.h"
+#include "tools/documents.h"
+#include "tools/output_files.h"
+#include "tools/prediction_text.h"
+#include "tools/progress_bar.h"
+#include "tools/time_text.h"
+
+namespace shardplan {
+namespace {
+
+/// Of a long run, only so many steps get a line of their own where there is no terminal.
+constexpr int kMostLines = 50;
+
+void expect_cpu_threads(const RunOptions& options) {
+  if (!options.processes.empty())
+    throw InputError(
+        "command line: run: --processes: ranks as processes are not supported yet; supported: "
+        "ranks as threads, --ranks N");
+  if (options.device == "cuda") throw SystemError("--device cuda: this build has no CUDA");
+  if (options.device != "cpu")
+    throw InputError(
+        "command line: run: --device: " +
+        unknown_name("device", options.device, std::vector<std::string>{"cpu", "cuda"}));
+}
+
+/// The plan as CPU ranks can execute it.
+LoadedPlan executable_plan(const JobFlags& flags, const Hardware& hardware) {
+  LoadedPlan loaded = load_plan(flags, hardware);
+  const Job job = on_cpu(loaded.plan.job, hardware);
+  if (job == loaded.plan.job) return loaded;
+  std::string note = fmt::format(
+      "Planned again from the job for CPU ranks: profile {} on {}, instead of profile {} on {}.\n",
+      to_string(*job.strategy.profile), job.cluster.gpu.key, to_string(loaded.plan.profile),
+      loaded.plan.job.cluster.gpu.key);
+  return {verified_plan(job), loaded.note + note};
+}
+
+Bytes physical_memory() { return Bytes{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE); }
+
+std::int64_t tokens_per_step(const Plan& plan) {
+  const TrainingJob& training = plan.job.training;
+  return training.micro_batch * training.sequence_length * plan.world_size();
+}
+
+std::string rate_text(const StepReport& step, std::int64_t tokens) {
+  return step.seconds > 0 ? format_count(static_cast<double>(tokens) / step.seconds) + " tokens/s"
+                          : "";
+}
+
+/// What happens while the ranks train: metrics.jsonl, and what the user sees.
+class Follower {
+ public:
+  Follower(const Plan& plan, const RunOptions& options)
+      : plan_(plan), options_(options), bar_("Training", plan.job.run.steps) {}
+
+  void on_step(const StepReport& step) {
+    const std::int64_t tokens = tokens_per_step(plan_);
+    const std::string json = step_json(step, tokens);
+    // Made now and not before, so that a job that fails at once leaves nothing behind.
+    if (!metrics_) {
+      make_folder(plan_.job.run.output);
+      metrics_ = std::make_unique<LineFile>(
+          (std::filesystem::path(plan_.job.run.output) / "metrics.jsonl").string());
+    }
+    metrics_->add(json);
+    if (options_.json_lines) {
+      fmt::print("{}\n", json);
+      std::fflush(stdout);
+    } else if (!options_.json && !is_terminal(stdout)) {
+      print_line(step, tokens);
+    }
+    bar_.show(step.step, fmt::format("loss {:.4f}  {}", step.loss, rate_text(step, tokens)));
+  }
+
+  void finish() {
+    if (metrics_) metrics_->finish();
+  }
+
+ private:
+  void print_line(const StepReport& step, std::int64_t tokens) {
+    const int steps = plan_.job.run.steps;
+    const int stride = std::max(1, steps / kMostLines);
+    if (step.step != 1 && step.step != steps && step.step % stride != 0) return;
+    fmt::print("step {}/{}  loss {:.4f}  gradient norm {:.4f}  learning rate {:.3g}  {}  {}\n",
+               step.step, steps, step.loss, step.grad_norm, step.learning_rate,
+               format_seconds(step.seconds), rate_text(step, tokens));
+    std::fflush(stdout);
+  }
+
+  const Plan& plan_;
+  const RunOptions& options_;
+  ProgressBar bar_;
+  std::unique_ptr<LineFile> metrics_;
+};
+
+/// The largest measured use of an arena.
+Bytes measured_arena(const Report& measured) {
+  Bytes largest = 0;
+  for (const RankReport& rank : measured.ranks)
+    largest = std::max(largest, rank.memory.peak_allocated_bytes.value_or(0));
+  return largest;
+}
+
+std::string outcome_text(const Plan& plan, const Report& predicted, const Report& measured) {
+  std::string text;
+  if (measured.time && !measured.steps.empty())
+    text += fmt::format(
+        "{} steps in {}: {} a step, {} predicted; {} tokens/s; loss {:.4f} at first, {:.4f} at "
+        "last.\n",
+        measured.steps.size(), duration_text(measured.time->total_s.value_or(0)),
+        format_seconds(measured.time->step_s),
+        predicted.time ? format_seconds(predicted.time->step_s) : "-",
+        format_count(measured.time->tokens_per_s), measured.steps.front().loss,
+        measured.steps.back().loss);
+  return text + fmt::format("Memory of a rank: {} measured, {} predicted.\n",
+                            format_bytes(measured_arena(measured)), format_bytes(plan.arena.bytes));
+}
+
+void write_results(const Plan& plan, const Report& predicted, const Report& measured) {
+  const std::filesystem::path folder = plan.job.run.output;
+  make_folder(folder.string());
+  write_file((folder / "plan.json").string(), to_json(plan));
+  write_file((folder / "prediction.json").string(), prediction_json(predicted, plan));
+  write_file((folder / "run.json").string(), measurement_json(measured, plan));
+}
+
+}  // namespace
+
+int run_command(const RunOptions& options) {
+  expect_cpu_threads(options);
+  const Hardware hardware = Hardware::read(data_folder());
+  const auto [plan, note] = executable_plan(options.job, hardware);
+  const bool for_people = !options.json && !options.json_lines;
+  if (for_people)
+    fmt::print("Runs {} on {} CPU ranks of this machine.\n{}\n",
+               who_executes(plan.job, plan.profile), plan.world_size(), note);
+  const Bytes needed = plan.arena.bytes * plan.world_size();
+  if (needed > physical_memory()) {
+    fmt::print(stderr, "Does not fit: {} ranks need {}, this machine has {}.\n", plan.world_size(),
+               format_bytes(needed), format_bytes(physical_memory()));
+    return kNo;
+  }
+  Report predicted = simulate(plan, hardware.costs(plan.profile));
+  predicted.plan_hash = hash_of(plan);
+
+  Report measured;
+  {
+    Follower follower(plan, options);
+    measured = execute(plan, {.on_step = [&](const StepReport& step) { follower.on_step(step); }});
+    follower.finish();
+  }
+  write_results(plan, predicted, measured);
+  if (options.json) fmt::print("{}\n", measurement_json(measured, plan));
+  if (for_people)
+    fmt::print("\n{}Wrote metrics.jsonl, run.json, plan.json and prediction.json to {}.\n",
+               outcome_text(plan, predicted, measured), plan.job.run.output);
+  return kYes;
+}
+
+}  // namespace shardplan
