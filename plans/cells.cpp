@@ -11,8 +11,7 @@ Cells::Cells(const std::vector<AddressRange>& ranges) {
     borders_.push_back(range.end);
   }
   std::ranges::sort(borders_);
-  const auto repeated = std::ranges::unique(borders_);
-  borders_.erase(repeated.begin(), repeated.end());
+  borders_.erase(std::unique(borders_.begin(), borders_.end()), borders_.end());
 }
 
 CellRange Cells::of(const AddressRange& range) const {
