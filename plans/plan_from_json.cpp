@@ -18,8 +18,9 @@ constexpr std::int64_t kMaxElems = std::int64_t{1} << 53;
 constexpr Bytes kMaxTotalBytes = Bytes{1} << 60;
 constexpr std::int64_t kMaxRanks = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxRepeat = 1'000'000;
-/// Instructions of one training step, every loop written out: bounds what walking a plan costs.
-constexpr std::int64_t kMaxUnrolled = 2'000'000;
+/// Instructions of a few training steps, every loop written out: bounds what walking a plan costs.
+constexpr std::int64_t kMaxUnrolled = 4'000'000;
+constexpr std::int64_t kStepsWalked = 4;  // the most that verify and the simulator look at
 constexpr std::string_view kSchema = "shardplan/plan/1";
 
 /// Positions of the names of one sort of thing; each name may be given once.
@@ -297,7 +298,7 @@ class ProgramReader {
     for (const JsonCursor& entry : json.elements()) {
       items.push_back(item(entry, instructions));
       if (instructions > kMaxUnrolled)
-        entry.fail(fmt::format("the program runs more than {} instructions a step", kMaxUnrolled));
+        entry.fail(fmt::format("the program comes to more than {} instructions", kMaxUnrolled));
     }
     return items;
   }
@@ -317,8 +318,9 @@ class ProgramReader {
       if (name) result.segment = segment(*name, once);
       if (!name) result.body = body(json.at("body"), once);
     }
-    // A loop of nothing costs something too.
-    instructions += std::max<std::int64_t>(result.count, 1) * std::max<std::int64_t>(once, 1);
+    const std::int64_t times =
+        result.count == ProgramItem::kOncePerStep ? kStepsWalked : result.count;
+    instructions += times * std::max<std::int64_t>(once, 1);  // a loop of nothing costs time too
     return result;
   }
 

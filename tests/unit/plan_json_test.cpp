@@ -171,7 +171,18 @@ TEST(PlanJson, RefusesLoopsThatWouldNeverEnd) {
   const std::string empty = R"({"repeat":1000000,"body":[)";
   EXPECT_THAT(error_with(R"({"repeat":"steps")",
                          empty + empty + empty + "]}]}]}," + R"({"repeat":"steps")"),
-              HasSubstr("instructions a step"));
+              HasSubstr("comes to more than 4000000 instructions"));
+}
+
+TEST(PlanJson, RefusesLoopsOverStepsInsideOfEachOther) {
+  std::string loops;
+  std::string ends;
+  for (int depth = 0; depth < 12; ++depth) {
+    loops += R"({"repeat":"steps","body":[)";
+    ends += "]}";
+  }
+  EXPECT_THAT(error_with(R"({"repeat":"steps")", loops + ends + R"(,{"repeat":"steps")"),
+              HasSubstr("comes to more than"));
 }
 
 }  // namespace
