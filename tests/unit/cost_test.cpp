@@ -99,6 +99,20 @@ TEST_F(ComputeCost, ALargeProductIsBoundByArithmetic) {
   EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 2 + 2.0 * 10 * 20 * 30 / 50);
 }
 
+TEST_F(ComputeCost, AttentionHasItsOwnEfficiency) {
+  const Instruction step{.reads = {buffer(1)},
+                         .writes = {buffer(1)},
+                         .operation = Compute{Kernel::Attention,
+                                              {{Attribute::Batch, 1},
+                                               {Attribute::Time, 1},
+                                               {Attribute::Heads, 5},
+                                               {Attribute::HeadDim, 10}}}};
+  CostConstants costs = kIdeal;
+  costs.matmul_efficiency = 0.5;
+  costs.attention_efficiency = 0.25;
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 4.0 * 5 * 10 / 25);
+}
+
 TEST_F(ComputeCost, NarrowTypesRunAtTheirOwnRate) {
   const Instruction step =
       linear(buffer(200, Dtype::BFloat16), buffer(600, Dtype::BFloat16), buffer(300));

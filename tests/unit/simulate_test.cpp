@@ -123,6 +123,17 @@ TEST(Simulate, AWaitAcrossTheBackEdgeExposesTheGather) {
   EXPECT_DOUBLE_EQ(time.exposed_communication_s, 3);
 }
 
+TEST(Simulate, TheNextStepsGatherCountsInTheStepThatItRunsIn) {
+  TimedPlan plan(2);
+  plan.gather("g", 3, {"a"});
+  plan.work("a", Stream::Compute, 5, {"g"});
+  plan.work("b", Stream::Compute, 4);  // beside the gather of the next step
+  const TimeReport time = time_of(plan.build());
+  EXPECT_DOUBLE_EQ(time.step_s, 9);
+  EXPECT_DOUBLE_EQ(time.communication_s, 3);
+  EXPECT_DOUBLE_EQ(time.exposed_communication_s, 0);
+}
+
 TEST(Simulate, ExposedIsWhatComputeDoesNotCover) {
   TimedPlan plan(2);
   plan.work("a", Stream::Compute, 4, {"g"});  // beside the gather below
