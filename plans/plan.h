@@ -279,7 +279,8 @@ std::vector<InstructionId> unroll(const Plan& plan, int repeats);
 Plan plan_from_json(std::string_view text, const std::string& source);
 /// The plan as JSON text; equal plans give equal text.
 std::string to_json(const Plan& plan);
-/// Hexadecimal hash of to_json(plan).
+/// Hexadecimal hash of to_json(plan) without the job's `run` section: which files a run reads and
+/// writes, and how many steps it takes, makes no other plan.
 std::string hash_of(const Plan& plan);
 
 }  // namespace shardplan

@@ -215,7 +215,9 @@ std::string to_json(const Plan& plan) {
 std::string hash_of(const Plan& plan) {
   // FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv (offset basis and prime).
   std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : to_json(plan)) {
+  Plan identity = plan;
+  identity.job.run = {};
+  for (const char c : to_json(identity)) {
     hash ^= static_cast<unsigned char>(c);
     hash *= 0x100000001b3;
   }
