@@ -4,9 +4,10 @@
 
 namespace shardplan {
 
-/// The largest total size of device buffers of which no two are ordered by happens-before: no
-/// placement can do with less. Exact: the maximum-weight antichain, by Dilworth's theorem as a
-/// maximum flow. Requires that all accesses to one buffer are ordered (verify() proves it).
+/// The largest total size of device buffers of which no two are wholly ordered by happens-before:
+/// no placement of whole buffers can do with less. Exact: the maximum-weight antichain, by
+/// Dilworth's theorem as a maximum flow. Requires that all accesses to one buffer are ordered
+/// (verify() proves it).
 Bytes live_bound(const Plan& plan);
 
 }  // namespace shardplan

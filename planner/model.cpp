@@ -29,7 +29,7 @@ const Family& family_of(Fields& fields) {
   const Node* type = fields.find("model_type");
   if (type == nullptr) {
     if (const Family* family = family_of_class(fields)) return *family;
-    fail(fields.node(), "'model_type' is missing: not the config.json of a Hugging Face model");
+    fields.fail("'model_type' is missing: not the config.json of a Hugging Face model");
   }
   const std::string name = text_of(*type, "model_type");
   for (const Family& family : families())

@@ -378,6 +378,7 @@ void read_sizes(const JsonCursor& root, Plan& plan) {
   const JsonCursor device = root.at("spaces").at("device");
   plan.arena.bytes = device.at("arena_bytes").integer(0, kMaxTotalBytes);
   plan.arena.issue_order_bytes = device.at("issue_order_bytes").integer(0, kMaxTotalBytes);
+  plan.arena.live_bound_bytes = device.at("live_bound_bytes").integer(0, kMaxTotalBytes);
   const JsonCursor model = root.at("model");
   plan.parameter_count = model.at("parameters").integer(0, kMaxElems);
   if (const auto buffers = model.find("buffers_bytes"))

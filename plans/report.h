@@ -92,7 +92,6 @@ struct Report {
   std::optional<Bytes> limit_bytes;
   std::string limit_from;
   std::optional<ArenaSize> arena;
-  std::optional<Bytes> live_bound_bytes;
   std::vector<CollectiveReport> collectives;  // of one step
   std::optional<Bytes> bytes_sent_per_rank;   // in one step
   std::optional<TimeReport> time;

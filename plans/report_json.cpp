@@ -84,7 +84,7 @@ Json ranks_of(const Report& report) {
 Json arena_of(const Report& report) {
   const auto& arena = report.arena;
   return {{"bytes", arena ? Json(arena->bytes) : Json()},
-          {"live_bound_bytes", or_null(report.live_bound_bytes)},
+          {"live_bound_bytes", arena ? Json(arena->live_bound_bytes) : Json()},
           {"issue_order_bytes", arena ? Json(arena->issue_order_bytes) : Json()}};
 }
 
@@ -276,9 +276,9 @@ void read_summary(const JsonCursor& root, Report& report) {
   report.limit_bytes = bytes_in(root, "limit_bytes");
   report.limit_from = text_in(root, "limit_from");
   const auto arena = root.find("arena");
-  report.live_bound_bytes = bytes_in(arena, "live_bound_bytes");
   if (const auto bytes = bytes_in(arena, "bytes"))
-    report.arena = {*bytes, bytes_in(arena, "issue_order_bytes").value_or(0)};
+    report.arena = {*bytes, bytes_in(arena, "issue_order_bytes").value_or(0),
+                    bytes_in(arena, "live_bound_bytes").value_or(0)};
 }
 
 void read_time_and_cost(const JsonCursor& root, Report& report) {

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include "planner/live_bound.h"
 #include "plans/report.h"
 #include "simulator/simulate.h"
 #include "tools/commands.h"
@@ -29,7 +28,6 @@ int plan_command(const PlanOptions& options) {
   const Plan plan = verified_plan(load_job(options.job, hardware));
   Report report = simulate(plan, hardware.costs(plan.profile));
   report.plan_hash = hash_of(plan);
-  report.live_bound_bytes = live_bound(plan);
   const bool fits = report.fits.value_or(false);
   if (!options.output.empty()) write_file(options.output, to_json(plan));
 

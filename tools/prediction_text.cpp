@@ -92,11 +92,11 @@ std::string arena_text(const Report& report, const RankMemory& memory) {
   Table table({{"", Align::Left}, {"", Align::Right}, {"", Align::Left}});
   if (report.arena) {
     std::string quality;
-    if (report.live_bound_bytes && *report.live_bound_bytes > 0)
-      quality = fmt::format(
-          "{:.4f} x the live bound of {}",
-          static_cast<double>(report.arena->bytes) / static_cast<double>(*report.live_bound_bytes),
-          format_bytes(*report.live_bound_bytes));
+    const Bytes bound = report.arena->live_bound_bytes;
+    if (bound > 0)
+      quality = fmt::format("{:.4f} x the live bound of {}",
+                            static_cast<double>(report.arena->bytes) / static_cast<double>(bound),
+                            format_bytes(bound));
     table.add({"arena", format_bytes(report.arena->bytes), quality});
   }
   table.add({"device_context", or_dash(memory.device_context_bytes), ""});

@@ -21,7 +21,7 @@ std::int64_t required_integer(ModelConfig& config, std::string_view key, std::in
                               std::string_view alias) {
   const Node* node = config.fields.find(key);
   if (node == nullptr && !alias.empty()) node = config.fields.find(alias);
-  if (node == nullptr) fail(config.fields.node(), fmt::format("'{}' is missing", key));
+  if (node == nullptr) config.fields.fail(fmt::format("'{}' is missing", key));
   return integer_of(*node, key, 1, most);
 }
 

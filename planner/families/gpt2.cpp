@@ -39,8 +39,7 @@ Block read_block(ModelConfig& config, std::int64_t layers) {
   block.channels = required_integer(config, "n_embd", kMostChannels, "hidden_size");
   block.heads = required_integer(config, "n_head", kMostChannels, "num_attention_heads");
   if (block.channels % block.heads != 0)
-    fail(fields.node(),
-         fmt::format("n_head {} does not divide n_embd {}", block.heads, block.channels));
+    fields.fail(fmt::format("n_head {} does not divide n_embd {}", block.heads, block.channels));
   block.intermediate = 4 * block.channels;
   fields.read("n_inner", block.intermediate, 1, kMostIntermediate);
   fields.read("layer_norm_epsilon", block.epsilon, 0, 1);
@@ -70,6 +69,8 @@ int add_block(ModelGraph& graph, ModuleBuilder& modules, const Block& block, std
       modules.conv1d(path + ".attn.c_attn", block.channels, 3 * block.channels, block.deviation);
   const Operator output = modules.conv1d(path + ".attn.c_proj", block.channels, block.channels,
                                          block.residual_deviation);
+  modules.module(path + ".attn.attn_dropout", "Dropout");
+  modules.module(path + ".attn.resid_dropout", "Dropout");
   const Operator before_mlp = modules.layer_norm(path + ".ln_2", block.channels, block.epsilon);
   modules.module(path + ".mlp", "GPT2MLP");
   const Operator widen =
@@ -77,6 +78,7 @@ int add_block(ModelGraph& graph, ModuleBuilder& modules, const Block& block, std
   const Operator narrow = modules.conv1d(path + ".mlp.c_proj", block.intermediate, block.channels,
                                          block.residual_deviation);
   modules.module(path + ".mlp.act", block.tanh_gelu ? "NewGELUActivation" : "GELUActivation");
+  modules.module(path + ".mlp.dropout", "Dropout");
 
   const double head_dim = static_cast<double>(block.channels) / heads;
   const double scale = (block.scales_attention ? 1 / std::sqrt(head_dim) : 1) /
@@ -120,6 +122,7 @@ ModelGraph build_gpt2(ModelConfig& config) {
   const Operator position =
       modules.position_embedding("transformer.wpe", positions, block.channels);
   int hidden = graph.add(position, {graph.add(embedding, {tokens})});
+  modules.module("transformer.drop", "Dropout");
   modules.module("transformer.h", "ModuleList");
   for (std::int64_t layer = 0; layer < layers; ++layer)
     hidden = add_block(graph, modules, block, layer, hidden);

@@ -47,23 +47,21 @@ void read_heads(ModelConfig& config, const Variant& variant, Block& block) {
                        : block.heads;
   fields.read("num_key_value_heads", block.kv_heads, 1, kMostChannels);
   if (block.heads % block.kv_heads != 0)
-    fail(fields.node(), fmt::format("num_key_value_heads {} does not divide num_attention_heads {}",
-                                    block.kv_heads, block.heads));
+    fields.fail(fmt::format("num_key_value_heads {} does not divide num_attention_heads {}",
+                            block.kv_heads, block.heads));
   const bool has_head_dim = fields.find("head_dim") != nullptr;
   block.head_dim = variant.default_head_dim;
   fields.read("head_dim", block.head_dim, 1, kMostChannels);
   if (!has_head_dim && block.head_dim == 0) {
     if (block.channels % block.heads != 0)
-      fail(fields.node(), fmt::format("num_attention_heads {} does not divide hidden_size {}",
-                                      block.heads, block.channels));
+      fields.fail(fmt::format("num_attention_heads {} does not divide hidden_size {}", block.heads,
+                              block.channels));
     block.head_dim = block.channels / block.heads;
   }
   if (block.head_dim % 2 != 0)
-    fail(fields.node(),
-         fmt::format("head_dim {}: rotary embedding needs an even one", block.head_dim));
+    fields.fail(fmt::format("head_dim {}: rotary embedding needs an even one", block.head_dim));
   if (block.heads * block.head_dim > kMostIntermediate)
-    fail(fields.node(),
-         fmt::format("num_attention_heads x head_dim is more than {}", kMostIntermediate));
+    fields.fail(fmt::format("num_attention_heads x head_dim is more than {}", kMostIntermediate));
 }
 
 /// transformers 5 writes rope_parameters; earlier versions rope_theta and rope_scaling.
@@ -79,19 +77,18 @@ Attributes read_rope(ModelConfig& config, std::int64_t head_dim) {
   for (Fields* place : {&fields, &scaling}) {
     double rotated = 1;
     place->read("partial_rotary_factor", rotated, 0, 1);
-    if (rotated != 1) fail(place->node(), "partial_rotary_factor is not supported yet");
+    if (rotated != 1) place->fail("partial_rotary_factor is not supported yet");
   }
   std::string type = "default";
   scaling.read("type", type);  // the older name of the key
   scaling.read("rope_type", type);
   if (type == "default") return rope;
   if (type != "linear" && type != "llama3")
-    fail(scaling.node(),
-         fmt::format("rope type '{}' is not supported yet; supported: default, linear, llama3",
-                     type));
+    scaling.fail(fmt::format(
+        "rope type '{}' is not supported yet; supported: default, linear, llama3", type));
   const auto number = [&](std::string_view key) {
     const Node* node = scaling.find(key);
-    if (node == nullptr) fail(scaling.node(), fmt::format("'{}' is missing", key));
+    if (node == nullptr) scaling.fail(fmt::format("'{}' is missing", key));
     return real_of(*node, key, kPositive, kNoLimit);
   };
   rope.set(Attribute::RopeFactor, number("factor"));

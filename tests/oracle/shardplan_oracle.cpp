@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "plans/error.h"
+#include "tests/oracle/arena.h"
 #include "tests/oracle/numerics.h"
 
 namespace {
@@ -26,13 +27,15 @@ int main(int argc, char** argv) {
   numerics->add_option("DIR", options.folder, "Folder of cases, models and data")->required();
   numerics->add_option("--filter", options.filter, "Only cases whose names hold this");
   numerics->add_option("--profile", profile, "cpu-onednn or cpu-reference");
-  numerics->add_flag("--json", json, "One JSON object instead of lines");
+  CLI::App* arena = app.add_subcommand("arena", "Memory plans against the live bound, by preset");
+  for (CLI::App* command : {numerics, arena})
+    command->add_flag("--json", json, "One JSON object instead of lines");
 
   try {
     app.parse(argc, argv);
     options.profile = profile_from(profile);
     if (json) options.form = oracle::Scorecard::Form::Json;
-    return oracle::numerics(options);
+    return arena->parsed() ? oracle::arena(options.form) : oracle::numerics(options);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kWrongInput;
   } catch (const InputError& error) {

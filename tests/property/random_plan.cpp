@@ -163,7 +163,7 @@ Plan random_plan() {
       random_plan_job(static_cast<int>(plan.mesh.shard), static_cast<int>(plan.mesh.replicate));
   plan.profile = draw_enum<Profile>(3);
   plan.scalars = {"learning_rate"};
-  plan.arena = {draw(0, 1 << 20), draw(0, 1 << 20)};
+  plan.arena = {draw(0, 1 << 20), draw(0, 1 << 20), draw(0, 1 << 20)};
   plan.parameter_count = draw(0, 1000);
   if (draw(0, 1) == 1) plan.buffers_bytes = draw(0, 1000);
   plan.model_flops_per_token = draw(0, 1000) / 3.0;

@@ -47,7 +47,7 @@ Plan small_plan() {
                         .operation = Compute{Kernel::Add, {{Attribute::Batch, 2}}}}};
   plan.segments = {{"step", 0, 2}};
   plan.program = {{.count = ProgramItem::kOncePerStep, .segment = 0}};
-  plan.arena = {88, 36};
+  plan.arena = {88, 36, 60};
   return plan;
 }
 

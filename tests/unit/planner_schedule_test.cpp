@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "planner/live_bound.h"
 #include "planner/planner.h"
 #include "plans/happens_before.h"
 #include "tests/models/tiny_models.h"
@@ -117,7 +116,7 @@ TEST(Arena, IsWithinTwoPercentOfTheLiveBound) {
     Job job = tiny_job(strategy, 4);
     job.training.sequence_length = 64;
     const Plan plan = make_plan(job, tiny_llama({.layers = 12}));
-    const Bytes bound = live_bound(plan);
+    const Bytes bound = plan.arena.live_bound_bytes;
     EXPECT_GE(plan.arena.bytes, bound);
     EXPECT_LE(static_cast<double>(plan.arena.bytes), 1.02 * static_cast<double>(bound));
   }
