@@ -122,9 +122,17 @@ std::vector<std::string> texts_of(const Node& node, std::string_view name) {
   return texts;
 }
 
-Fields::Fields(const Node& mapping, std::string path) : node_(&mapping), path_(std::move(path)) {
+Fields::Fields(const Node& mapping, std::string path)
+    : Fields(mapping, std::move(path), mapping.where) {}
+
+Fields::Fields(const Node& mapping, std::string path, std::string where)
+    : node_(&mapping), path_(std::move(path)), where_(std::move(where)) {
   if (mapping.kind != Node::Kind::Mapping && mapping.kind != Node::Kind::Null)
     fail_expecting(mapping, path_.empty() ? "the document" : path_, "a mapping");
+}
+
+void Fields::fail(std::string_view message) const {
+  throw InputError(fmt::format("{}: {}", where_, message));
 }
 
 std::string Fields::name_of(std::string_view key) const {
@@ -146,7 +154,7 @@ const Node* Fields::find(std::string_view key) {
 Fields Fields::section(std::string_view key) {
   static const Node kEmpty;
   const Node* node = find(key);
-  return Fields(node != nullptr ? *node : kEmpty, name_of(key));
+  return node != nullptr ? Fields(*node, name_of(key)) : Fields(kEmpty, name_of(key), where_);
 }
 
 void Fields::read(std::string_view key, bool& value) {

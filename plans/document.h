@@ -81,7 +81,8 @@ class Fields {
   /// "training.optimizer". The node must outlive this. Throws InputError unless a mapping.
   Fields(const Node& mapping, std::string path);
 
-  const Node& node() const { return *node_; }
+  /// Throws InputError at the mapping's place; where it is absent, at the one it would be in.
+  [[noreturn]] void fail(std::string_view message) const;
   /// "training.optimizer.lr".
   std::string name_of(std::string_view key) const;
 
@@ -106,8 +107,11 @@ class Fields {
   void refuse_unknown() const;
 
  private:
+  Fields(const Node& mapping, std::string path, std::string where);
+
   const Node* node_;
   std::string path_;
+  std::string where_;
   std::vector<std::string> known_;
 };
 

@@ -21,7 +21,7 @@ double constant(Fields& fields, std::string_view key) {
   entry.read("source", source);
   entry.refuse_unknown();
   if (value < 0 || source.empty())
-    fail(fields.node(), fmt::format("{} needs a value and a source", fields.name_of(key)));
+    fields.fail(fmt::format("{} needs a value and a source", fields.name_of(key)));
   return value;
 }
 
@@ -50,11 +50,12 @@ GpuSpec gpu_from(const Node& mapping, const std::string& key) {
   fields.read("name", gpu.name);
   fields.find("aliases");  // of the catalogue, which reads them itself
   fields.read("memory_bytes", gpu.memory_bytes, 1, kMostBytes);
-  fields.read("memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s, kPositive);
-  fields.read("matmul_flops_bf16", gpu.matmul_flops_bf16, 0);
-  fields.read("matmul_flops_fp32", gpu.matmul_flops_fp32, kPositive);
-  fields.read("link_bytes_per_s", gpu.link_bytes_per_s, 0);
-  fields.read("pcie_bytes_per_s", gpu.pcie_bytes_per_s, kPositive);
+  fields.read("memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s, kLeastRate,
+              kMostRate);
+  fields.read("matmul_flops_bf16", gpu.matmul_flops_bf16, 0, kMostRate);
+  fields.read("matmul_flops_fp32", gpu.matmul_flops_fp32, kLeastRate, kMostRate);
+  fields.read("link_bytes_per_s", gpu.link_bytes_per_s, 0, kMostRate);
+  fields.read("pcie_bytes_per_s", gpu.pcie_bytes_per_s, kLeastRate, kMostRate);
   fields.read("node_type", gpu.node_type);
   fields.read("max_gpus_per_node", gpu.max_gpus_per_node, 1, 65'536);
   if (const Node* price = fields.find("price_per_hour"))
@@ -98,9 +99,10 @@ void Hardware::read_node_types(const std::string& path) {
     type.name = key;
     std::string source;
     Fields fields(value, key);
-    fields.read("intra_node_latency_s", type.network.intra_node_latency_s, 0);
-    fields.read("inter_node_latency_s", type.network.inter_node_latency_s, 0);
-    fields.read("inter_node_bytes_per_s", type.network.inter_node_bytes_per_s, kPositive);
+    fields.read("intra_node_latency_s", type.network.intra_node_latency_s, 0, kMostLatency);
+    fields.read("inter_node_latency_s", type.network.inter_node_latency_s, 0, kMostLatency);
+    fields.read("inter_node_bytes_per_s", type.network.inter_node_bytes_per_s, kLeastRate,
+                kMostRate);
     fields.read("pcie_share", type.pcie_share, kPositive, 1);
     fields.read("source", source);
     fields.refuse_unknown();

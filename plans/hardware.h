@@ -36,6 +36,11 @@ struct GpuSpec {
 /// The GPU that a mapping of gpus.yaml, or of a job, defines. Throws InputError.
 GpuSpec gpu_from(const Node& mapping, const std::string& key);
 
+/// Bounds of rates (bytes or operations a second) and latencies in input: no time overflows.
+constexpr double kLeastRate = 1;
+constexpr double kMostRate = 1e18;
+constexpr Seconds kMostLatency = 3600;
+
 /// Links between GPUs: inside a node and between nodes.
 struct NetworkSpec {
   double intra_node_bytes_per_s = 0;  // per GPU, one direction

@@ -54,14 +54,13 @@ void read_optional(Fields& fields, std::string_view key, std::optional<double>& 
 }
 
 /// With a catalogue, the preset's key in it replaces whatever spelling the job has.
-ModelJob read_model(Fields fields, const Node& root, const Hardware* hardware) {
+ModelJob read_model(Fields fields, const Hardware* hardware) {
   ModelJob model;
   fields.read("preset", model.preset);
   fields.read("hf_config", model.hf_config);
   supports_only(fields, "graph");
   if (model.preset.empty() == model.hf_config.empty())
-    fail(fields.node().where.empty() ? root : fields.node(),
-         "model: expected exactly one of preset and hf_config");
+    fields.fail("model: expected exactly one of preset and hf_config");
   if (const Node* preset = fields.find("preset"); preset != nullptr && hardware != nullptr)
     model.preset = located(
         *preset, [&] { return find_preset(read_presets(data_folder()), model.preset).key; });
@@ -77,17 +76,27 @@ ModelJob read_model(Fields fields, const Node& root, const Hardware* hardware) {
 GpuSpec read_gpu(Fields& fields, const Hardware* hardware) {
   const Node* node = fields.find("gpu");
   if (node != nullptr && node->kind == Node::Kind::Mapping) return gpu_from(*node, "custom");
-  if (hardware == nullptr) fail(fields.node(), "cluster.gpu: expected a mapping");
+  if (hardware == nullptr) fields.fail("cluster.gpu: expected a mapping");
   if (node == nullptr) return hardware->gpu("h100-sxm-80");
   const std::string name = text_of(*node, "cluster.gpu");
   return located(*node, [&] { return hardware->gpu(name); });
 }
 
+/// The catalogue's links; none without a catalogue, so that the job must give them.
+NetworkSpec usual_network(Fields& fields, const GpuSpec& gpu, const Hardware* hardware) {
+  if (hardware == nullptr) return {};
+  const Node* node = fields.find("gpu");
+  if (node == nullptr) return hardware->network_of(gpu);
+  return located(*node, [&] { return hardware->network_of(gpu); });
+}
+
 NetworkSpec read_network(Fields fields, NetworkSpec network) {
-  fields.read("intra_node_bytes_per_s", network.intra_node_bytes_per_s, kPositive);
-  fields.read("intra_node_latency_s", network.intra_node_latency_s, 0);
-  fields.read("inter_node_bytes_per_s", network.inter_node_bytes_per_s, kPositive);
-  fields.read("inter_node_latency_s", network.inter_node_latency_s, 0);
+  fields.read("intra_node_bytes_per_s", network.intra_node_bytes_per_s, kLeastRate, kMostRate);
+  fields.read("intra_node_latency_s", network.intra_node_latency_s, 0, kMostLatency);
+  fields.read("inter_node_bytes_per_s", network.inter_node_bytes_per_s, kLeastRate, kMostRate);
+  fields.read("inter_node_latency_s", network.inter_node_latency_s, 0, kMostLatency);
+  if (network.intra_node_bytes_per_s == 0 || network.inter_node_bytes_per_s == 0)
+    fields.fail("cluster.network: both rates are needed");
   fields.refuse_unknown();
   return network;
 }
@@ -107,14 +116,9 @@ ClusterJob read_cluster(Fields& root, const Hardware* hardware) {
   fields.read("gpus_per_node", cluster.gpus_per_node, 1, kMostGpusPerNode);
   fields.read("nodes", cluster.nodes, 1, kLargestWorld);
   if (std::int64_t{cluster.gpus_per_node} * cluster.nodes > kLargestWorld)
-    fail(fields.node(), fmt::format("cluster: more than {} GPUs", kLargestWorld));
-  NetworkSpec usual;
-  if (hardware != nullptr) {
-    const Node* gpu = fields.find("gpu");
-    usual = located(gpu != nullptr ? *gpu : fields.node(),
-                    [&] { return hardware->network_of(cluster.gpu); });
-  }
-  cluster.network = read_network(fields.section("network"), usual);
+    fields.fail(fmt::format("cluster: more than {} GPUs", kLargestWorld));
+  cluster.network =
+      read_network(fields.section("network"), usual_network(fields, cluster.gpu, hardware));
   read_optional(fields, "price_per_gpu_hour", cluster.price_per_gpu_hour, 0);
   fields.refuse_unknown();
   return cluster;
@@ -134,7 +138,7 @@ WrapPolicy read_wrap(Fields fields) {
     case WrapPolicy::Kind::Modules:
       if (const Node* names = fields.find("names"))
         wrap.names = texts_of(*names, fields.name_of("names"));
-      if (wrap.names.empty()) fail(fields.node(), "strategy.wrap: modules needs names: [..]");
+      if (wrap.names.empty()) fields.fail("strategy.wrap: modules needs names: [..]");
       break;
     case WrapPolicy::Kind::None: break;
   }
@@ -253,8 +257,7 @@ TrainingJob read_training(Fields fields) {
   fields.read("micro_batch", training.micro_batch, 1, kMostTokens);
   fields.read("sequence_length", training.sequence_length, 1, kMostTokens);
   if (training.micro_batch > kMostTokens / training.sequence_length)
-    fail(
-        fields.node(),
+    fields.fail(
         fmt::format("training: micro_batch x sequence_length is more than {} tokens", kMostTokens));
   Fields accumulation = fields.section("gradient_accumulation");
   supports_only(accumulation, "steps", {"1"});
@@ -294,7 +297,7 @@ RunJob read_run(Fields fields) {
 Job job_from(const Node& document, const Hardware* hardware) {
   Fields root(document, "");
   Job job;
-  job.model = read_model(root.section("model"), document, hardware);
+  job.model = read_model(root.section("model"), hardware);
   job.cluster = read_cluster(root, hardware);
   job.strategy = read_strategy(root.section("strategy"), job.cluster.gpu);
   job.training = read_training(root.section("training"));

@@ -19,6 +19,10 @@ double any_positive() {
   return std::ldexp(1 + *rc::gen::inRange(0, 1 << 30) / 1e9, *rc::gen::inRange(-60, 60));
 }
 
+double any_rate() {
+  return std::ldexp(1 + *rc::gen::inRange(0, 1 << 30) / 1e10, *rc::gen::inRange(0, 59));
+}
+
 double any_share() { return *rc::gen::inRange(0, 1 << 30) / 1073741824.0; }
 
 /// Not empty; ASCII, because JSON replaces what is no UTF-8.
@@ -31,11 +35,11 @@ GpuSpec any_gpu() {
   gpu.key = "gpu";
   gpu.name = any_of<std::string>({"H100", "a \"quoted\" name", "1e9", "null", "true"});
   gpu.memory_bytes = *rc::gen::inRange<std::int64_t>(1, std::int64_t{1} << 50);
-  gpu.memory_bandwidth_bytes_per_s = any_positive();
-  gpu.matmul_flops_bf16 = any_of({0.0, any_positive()});
-  gpu.matmul_flops_fp32 = any_positive();
-  gpu.link_bytes_per_s = any_of({0.0, any_positive()});
-  gpu.pcie_bytes_per_s = any_positive();
+  gpu.memory_bandwidth_bytes_per_s = any_rate();
+  gpu.matmul_flops_bf16 = any_of({0.0, any_rate()});
+  gpu.matmul_flops_fp32 = any_rate();
+  gpu.link_bytes_per_s = any_of({0.0, any_rate()});
+  gpu.pcie_bytes_per_s = any_rate();
   gpu.node_type = any_of<std::string>({"pcie", "cpu-host"});
   gpu.max_gpus_per_node = *rc::gen::inRange(1, 65'537);
   if (*rc::gen::arbitrary<bool>()) gpu.price_per_hour = any_positive();
@@ -96,7 +100,7 @@ Job any_job() {
   job.cluster.gpu = any_gpu();
   job.cluster.gpus_per_node = *rc::gen::inRange(1, 4097);
   job.cluster.nodes = *rc::gen::inRange(1, 4097);
-  job.cluster.network = {any_positive(), any_positive(), any_positive(), any_positive()};
+  job.cluster.network = {any_rate(), any_share(), any_rate(), any_share()};
   if (*rc::gen::arbitrary<bool>()) job.cluster.price_per_gpu_hour = any_positive();
   job.strategy = any_strategy();
   job.training = any_training();

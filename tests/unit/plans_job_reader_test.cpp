@@ -305,6 +305,18 @@ TEST(ResolvedJob, NeedsItsClusterInFull) {
   }
 }
 
+TEST(ResolvedJob, NeedsTheRatesOfItsLinks) {
+  try {
+    job_from_json(R"({"model": {"preset": "gpt2"}, "cluster": {"gpu": {"memory_bytes": 1,
+                      "memory_bandwidth_bytes_per_s": 1, "matmul_flops_fp32": 1,
+                      "pcie_bytes_per_s": 1}}})",
+                  "plan.json");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "plan.json: /cluster: cluster.network: both rates are needed");
+  }
+}
+
 TEST(JobFile, ThatIsMissingIsWrongInput) {
   EXPECT_THROW(read_job("/no/such/job.yaml", hardware(), {}), InputError);
 }
