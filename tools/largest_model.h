@@ -16,7 +16,7 @@ struct LargestModel {
 };
 
 /// Blocks beyond which the search stops.
-constexpr int kMostLayers = 2048;
+constexpr int kMostLayers = 256;
 
 /// The most blocks of the job's architecture of which the plan fits on its GPUs; nothing when not
 /// even one does. Every candidate is planned for real; memory grows by nearly the same with each
