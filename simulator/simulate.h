@@ -12,9 +12,8 @@ struct SimulateOptions {
 
 /// Predicts one steady step of the plan on the cluster of its job: memory by category and phase,
 /// times by discrete events over the plan's streams, exposed communication, cost. `costs` are those
-/// of the plan's profile. The plan's hash and the live bound, which cost more than all else, are
-/// left empty; so is the timeline unless asked for. Throws InputError when the cluster lacks a
-/// rate.
+/// of the plan's profile. The plan's hash, which costs more than all else, is left empty; so is the
+/// timeline unless asked for. Throws InputError when the cluster lacks a rate.
 Report simulate(const Plan& plan, const CostConstants& costs, const SimulateOptions& options = {});
 
 }  // namespace shardplan
