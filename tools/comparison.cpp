@@ -54,7 +54,8 @@ std::string speed_text(const ComparedStrategy& best,
   const ComparedStrategy* second = nullptr;
   for (const ComparedStrategy* row : fitting)
     if (row != &best && (second == nullptr || row->step_s() < second->step_s())) second = row;
-  if (second == nullptr) return "it is the only one that fits";
+  if (second == nullptr)
+    return fmt::format("{} is the only one that fits", to_string(best.strategy));
   if (second->step_s() <= best.step_s() * kAsFast)
     return fmt::format("it is as fast as {}, {} a step, with less memory, {}",
                        to_string(second->strategy), format_seconds(best.step_s()),
@@ -120,16 +121,15 @@ std::string advice(const std::vector<ComparedStrategy>& rows, const Hardware& ha
     if (row.fits())
       fitting.push_back(&row);
     else
-      missing.push_back(fmt::format("{} ({})", to_string(row.strategy), needs_text(row)));
+      missing.push_back(
+          fmt::format("{} does not fit, it needs {}", to_string(row.strategy), needs_text(row)));
   if (fitting.empty()) return none_fits(rows, hardware);
   const ComparedStrategy& best = best_of(fitting);
-  const std::string fit = missing.empty()
-                              ? (rows.size() == 1 ? "it fits" : "all fit")
-                              : fmt::format("{} {} not fit", fmt::join(missing, " and "),
-                                            missing.size() == 1 ? "does" : "do");
   if (rows.size() == 1)
-    return fmt::format("{}: {}, it needs {}.", to_string(best.strategy), fit, needs_text(best));
-  return fmt::format("{}: {}; {}.", to_string(best.strategy), fit, speed_text(best, fitting));
+    return fmt::format("{}: it fits, it needs {}.", to_string(best.strategy), needs_text(best));
+  return fmt::format("{}: {}; {}.", to_string(best.strategy),
+                     missing.empty() ? "all fit" : fmt::format("{}", fmt::join(missing, "; ")),
+                     speed_text(best, fitting));
 }
 
 }  // namespace shardplan

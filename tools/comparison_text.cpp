@@ -89,9 +89,8 @@ std::string known_or_dash(const std::optional<double>& value, Text text) {
 }
 
 std::string time_table(const std::vector<ComparedStrategy>& rows, bool totals) {
-  std::vector<Column> columns{
-      {"strategy", Align::Left}, {"step"}, {"exposed"}, {"tokens/s"}, {"MFU"},
-      {"per billion tokens"}};
+  std::vector<Column> columns{{"strategy", Align::Left}, {"step"}, {"exposed"}, {"rate"}, {"MFU"},
+                              {"per billion tokens"}};
   if (totals) columns.insert(columns.end(), {{"time in all"}, {"cost in all"}});
   Table table(columns);
   for (const ComparedStrategy& row : rows) {
@@ -100,7 +99,7 @@ std::string time_table(const std::vector<ComparedStrategy>& rows, bool totals) {
     std::vector<std::string> cells{name_of(row),
                                    format_seconds(time.step_s),
                                    format_seconds(time.exposed_communication_s),
-                                   format_count(time.tokens_per_s),
+                                   rate_text(time.tokens_per_s),
                                    known_or_dash(time.mfu, share_text),
                                    known_or_dash(cost.per_billion_tokens, price_text)};
     if (totals) {

@@ -80,7 +80,7 @@ LoadedPlan plan_of(const Document& document, const JobFlags& flags, const Hardwa
     same_plan.run.weights = job.run.weights;
     if (same_plan != plan.job)
       return {verified_plan(job), fmt::format("{}: planned again from its job, for the flags that "
-                                              "change it.",
+                                              "change it.\n",
                                               document.path)};
     plan.job = std::move(job);
   }

@@ -1,7 +1,8 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -188,12 +189,13 @@ int run_program(int argc, char** argv) {
       add_plan(program, options.plan),         add_compare(program, options.compare),
       add_simulate(program, options.simulate), add_run(program, options.run),
       add_check(program, options.check),       add_verify(program, options.verify)};
+  const std::vector<std::string> names = names_of(commands);
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty())
-    throw InputError(
-        fmt::format("command line: expected a command: {}", fmt::join(names_of(commands), ", ")));
-  if (!first.starts_with("-") && program.get_subcommand_no_throw(first) == nullptr)
-    throw InputError("command line: " + unknown_name("command", first, names_of(commands)));
+    throw InputError(fmt::format("command line: expected a command: {}", fmt::join(names, ", ")));
+  const bool is_command = std::ranges::find(names, first) != names.end();
+  if (!first.starts_with("-") && !is_command)
+    throw InputError("command line: " + unknown_name("command", first, names));
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& success) {
@@ -205,8 +207,7 @@ int run_program(int argc, char** argv) {
   }
   for (const Command& command : commands)
     if (command.app->parsed()) return command.run();
-  throw InputError(
-      fmt::format("command line: expected a command: {}", fmt::join(names_of(commands), ", ")));
+  throw InputError(fmt::format("command line: expected a command: {}", fmt::join(names, ", ")));
 }
 
 }  // namespace

@@ -56,9 +56,8 @@ std::int64_t tokens_per_step(const Plan& plan) {
   return training.micro_batch * training.sequence_length * plan.world_size();
 }
 
-std::string rate_text(const StepReport& step, std::int64_t tokens) {
-  return step.seconds > 0 ? format_count(static_cast<double>(tokens) / step.seconds) + " tokens/s"
-                          : "";
+std::string rate_of(const StepReport& step, std::int64_t tokens) {
+  return step.seconds > 0 ? rate_text(static_cast<double>(tokens) / step.seconds) : "";
 }
 
 /// What happens while the ranks train: metrics.jsonl, and what the user sees.
@@ -83,7 +82,7 @@ class Follower {
     } else if (!options_.json && !is_terminal(stdout)) {
       print_line(step, tokens);
     }
-    bar_.show(step.step, fmt::format("loss {:.4f}  {}", step.loss, rate_text(step, tokens)));
+    bar_.show(step.step, fmt::format("loss {:.4f}  {}", step.loss, rate_of(step, tokens)));
   }
 
   void finish() {
@@ -97,7 +96,7 @@ class Follower {
     if (step.step != 1 && step.step != steps && step.step % stride != 0) return;
     fmt::print("step {}/{}  loss {:.4f}  gradient norm {:.4f}  learning rate {:.3g}  {}  {}\n",
                step.step, steps, step.loss, step.grad_norm, step.learning_rate,
-               format_seconds(step.seconds), rate_text(step, tokens));
+               format_seconds(step.seconds), rate_of(step, tokens));
     std::fflush(stdout);
   }
 
@@ -119,12 +118,12 @@ std::string outcome_text(const Plan& plan, const Report& predicted, const Report
   std::string text;
   if (measured.time && !measured.steps.empty())
     text += fmt::format(
-        "{} steps in {}: {} a step, {} predicted; {} tokens/s; loss {:.4f} at first, {:.4f} at "
+        "{} steps in {}: {} a step, {} predicted; {}; loss {:.4f} at first, {:.4f} at "
         "last.\n",
         measured.steps.size(), duration_text(measured.time->total_s.value_or(0)),
         format_seconds(measured.time->step_s),
         predicted.time ? format_seconds(predicted.time->step_s) : "-",
-        format_count(measured.time->tokens_per_s), measured.steps.front().loss,
+        rate_text(measured.time->tokens_per_s), measured.steps.front().loss,
         measured.steps.back().loss);
   return text + fmt::format("Memory of a rank: {} measured, {} predicted.\n",
                             format_bytes(measured_arena(measured)), format_bytes(plan.arena.bytes));

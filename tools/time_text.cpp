@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include "tools/table.h"
@@ -60,6 +61,10 @@ std::string duration_text(Seconds seconds) {
   return fmt::format("{:.1f} days", seconds / kDay);
 }
 
+std::string rate_text(double tokens_per_s) {
+  return format_count(std::round(tokens_per_s)) + " tokens/s";
+}
+
 std::string price_text(double dollars) {
   return dollars < 1e6 ? fmt::format("${:.2f}", dollars)
                        : fmt::format("${}", format_count(dollars));
@@ -79,8 +84,8 @@ std::string time_text(const Plan& plan, const Report& report, const Palette& pal
   table.add({"communication", format_seconds(time.communication_s), of_step(time.communication_s)});
   table.add({"exposed communication", format_seconds(time.exposed_communication_s),
              of_step(time.exposed_communication_s)});
-  table.add({"tokens/s", format_count(time.tokens_per_s),
-             format_count(time.tokens_per_s_per_gpu) + " per GPU"});
+  table.add(
+      {"rate", rate_text(time.tokens_per_s), rate_text(time.tokens_per_s_per_gpu) + " per GPU"});
   if (time.mfu) table.add({"MFU", share_text(*time.mfu), ""});
   if (time.total_s)
     table.add(

@@ -11,6 +11,9 @@ namespace shardplan {
 /// "12.3 ms", "4.5 h", "3.2 days".
 std::string duration_text(Seconds seconds);
 
+/// "8250 tokens/s", "33.10 K tokens/s".
+std::string rate_text(double tokens_per_s);
+
 /// "$1.23".
 std::string price_text(double dollars);
 
