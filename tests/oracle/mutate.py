@@ -28,7 +28,9 @@ def run(*command):
 
 def copy_tree(source: Path):
     shutil.rmtree(source, ignore_errors=True)
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns("build*", "out", ".git", "__pycache__"))
+    # Files get the time of their copy: what an earlier run has built of other texts is out of date.
+    shutil.copytree(ROOT, source, copy_function=shutil.copy,
+                    ignore=shutil.ignore_patterns("build*", "out", ".git", "__pycache__"))
 
 
 def configure(source: Path, build: Path):
