@@ -1,0 +1,65 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plans/error.h"
+#include "tools/job_flags.h"
+
+namespace shardplan {
+namespace {
+
+using testing::ElementsAre;
+
+const Hardware& hardware() {
+  static const Hardware read = Hardware::read(data_folder());
+  return read;
+}
+
+const FieldFlag& flag(std::string_view name) {
+  return *std::ranges::find(kFieldFlags, name, &FieldFlag::flag);
+}
+
+Job job_of(const JobFlags& flags) {
+  return job_from("model: {hf_config: a/config.json}\ncluster: {gpu: h100-sxm-80}", "job.yaml",
+                  flags, hardware());
+}
+
+TEST(FieldFlags, SetTheirField) {
+  EXPECT_THAT(settings_of(flag("--seq"), "128"), ElementsAre("training.sequence_length=128"));
+  EXPECT_THAT(settings_of(flag("--gpu"), "A100 80GB"), ElementsAre("cluster.gpu=A100 80GB"));
+}
+
+TEST(FieldFlags, QuoteWhatYamlWouldTakeApart) {
+  EXPECT_THAT(settings_of(flag("--output"), "it's: [x]"), ElementsAre("run.output='it''s: [x]'"));
+  JobFlags flags{.settings = settings_of(flag("--output"), "it's: [x]")};
+  EXPECT_EQ(job_of(flags).run.output, "it's: [x]");
+}
+
+TEST(FieldFlags, NameAnotherModelThanTheFile) {
+  const Job job = job_of({.settings = settings_of(flag("--model"), "gpt2")});
+  EXPECT_EQ(job.model.preset, "gpt2");
+  EXPECT_EQ(job.model.hf_config, "");
+}
+
+TEST(Gpus, FillOneNodeOrWholeNodes) {
+  EXPECT_EQ(job_of({.gpus = "4"}).cluster.nodes, 1);
+  EXPECT_EQ(job_of({.gpus = "4"}).cluster.gpus_per_node, 4);
+  EXPECT_EQ(job_of({.gpus = "32"}).cluster.nodes, 4);
+  EXPECT_THROW(job_of({.gpus = "12"}), InputError);
+}
+
+TEST(Gpus, AreDividedAmongTheNodesGiven) {
+  const Job job = job_of({.gpus = "12", .nodes = "3"});
+  EXPECT_EQ(job.cluster.nodes, 3);
+  EXPECT_EQ(job.cluster.gpus_per_node, 4);
+  EXPECT_THROW(job_of({.gpus = "12", .nodes = "5"}), InputError);
+}
+
+TEST(Gpus, AreWholeNumbers) {
+  for (const char* text : {"0", "-1", "1.5", "four", "4x", "99999999999999"})
+    EXPECT_THROW(job_of({.gpus = text}), InputError) << text;
+}
+
+}  // namespace
+}  // namespace shardplan
