@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "plans/document.h"
 #include "plans/error.h"
-#include "plans/names.h"
 #include "tools/answers_json.h"
 #include "tools/commands.h"
 #include "tools/comparison.h"
@@ -21,13 +21,14 @@ constexpr std::array kPossible{Strategy::Ddp, Strategy::NoShard, Strategy::Shard
                                Strategy::FullShard};
 
 Strategy possible_strategy(std::string_view flag, const std::string& name) {
-  std::vector<std::string> known;
-  for (const Strategy strategy : kPossible) {
-    if (to_string(strategy) == name) return strategy;
-    known.emplace_back(to_string(strategy));
-  }
-  throw InputError(
-      fmt::format("command line: compare: {}: {}", flag, unknown_name("strategy", name, known)));
+  Node place;
+  place.where = fmt::format("command line: compare: {}", flag);
+  const Strategy strategy = located(place, [&] { return strategy_from(name); });
+  if (std::ranges::find(kPossible, strategy) == kPossible.end())
+    fail(place, fmt::format("{} is not supported yet; supported: DDP, NO_SHARD, SHARD_GRAD_OP, "
+                            "FULL_SHARD",
+                            name));
+  return strategy;
 }
 
 std::vector<Strategy> strategies_of(const CompareOptions& options) {

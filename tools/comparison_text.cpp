@@ -15,8 +15,9 @@ std::string name_of(const ComparedStrategy& row) { return std::string(to_string(
 
 std::string largest_text(const std::optional<LargestModel>& largest) {
   if (!largest) return "none";
-  return fmt::format("{}{} ({} blocks)", largest->more ? "> " : "",
-                     format_count(static_cast<double>(largest->parameters)), largest->layers);
+  return fmt::format("{}{} ({} {})", largest->more ? "> " : "",
+                     format_count(static_cast<double>(largest->parameters)), largest->layers,
+                     largest->layers == 1 ? "block" : "blocks");
 }
 
 std::string copies_text(const std::vector<ComparedStrategy>& rows) {
@@ -114,9 +115,10 @@ std::string time_table(const std::vector<ComparedStrategy>& rows, bool totals) {
 /// How to get a price, when the job has none.
 std::string price_hint(const ClusterJob& cluster) {
   if (cluster.price_per_gpu_hour) return "";
-  const double example = cluster.gpu.price_per_hour.value_or(2.5);
-  return fmt::format("Cost is not known without a price: --set cluster.price_per_gpu_hour={}\n",
-                     example);
+  const auto& example = cluster.gpu.price_per_hour;
+  return fmt::format(
+      "Cost is not known without a price: --set cluster.price_per_gpu_hour={}\n",
+      example ? fmt::format("{} (the catalogue's example, in $)", *example) : "DOLLARS");
 }
 
 }  // namespace

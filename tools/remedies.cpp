@@ -11,10 +11,23 @@
 namespace shardplan {
 namespace {
 
+constexpr int kMostTimesTheGpus = 16;
+
 struct Change {
   std::string name;
   Job job;
 };
+
+/// Fills the node first; then it takes more nodes.
+Change more_gpus(const Job& job, int factor) {
+  Change change{"", job};
+  ClusterJob& cluster = change.job.cluster;
+  const bool one_node =
+      cluster.nodes == 1 && factor * cluster.gpus_per_node <= cluster.gpu.max_gpus_per_node;
+  (one_node ? cluster.gpus_per_node : cluster.nodes) *= factor;
+  change.name = fmt::format("a cluster of {} x {} GPUs", cluster.nodes, cluster.gpus_per_node);
+  return change;
+}
 
 /// From what costs the user least to what costs most.
 std::vector<Change> changes_of(const Job& job) {
@@ -32,10 +45,11 @@ std::vector<Change> changes_of(const Job& job) {
   if (const std::int64_t half = job.training.sequence_length / 2; half > 0)
     add(fmt::format("--seq {}", half),
         [&](Job& changed) { changed.training.sequence_length = half; });
-  if (job.strategy.sharding == Strategy::FullShard &&
-      2 * job.cluster.nodes <= kLargestWorld / job.cluster.gpus_per_node)
-    add(fmt::format("--nodes {}", 2 * job.cluster.nodes),
-        [](Job& changed) { changed.cluster.nodes *= 2; });
+  // Copies of the whole model do not shrink with more GPUs.
+  if (job.strategy.sharding == Strategy::FullShard)
+    for (int factor = 2; factor <= kMostTimesTheGpus; factor *= 2)
+      if (std::int64_t{factor} * job.world_size() <= kLargestWorld)
+        changes.push_back(more_gpus(job, factor));
   return changes;
 }
 

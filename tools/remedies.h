@@ -14,7 +14,7 @@ Bytes device_bytes(const Plan& plan, const Hardware& hardware);
 
 /// One change to a job and what its plan then needs of each device.
 struct Remedy {
-  std::string change;  // "--sharding FULL_SHARD"
+  std::string change;  // "--sharding FULL_SHARD", "a cluster of 2 x 8 GPUs"
   Bytes device_bytes = 0;
   bool fits = false;
 };

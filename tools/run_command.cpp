@@ -149,7 +149,8 @@ int run_command(const RunOptions& options) {
                who_executes(plan.job, plan.profile), plan.world_size(), note);
   const Bytes needed = plan.arena.bytes * plan.world_size();
   if (needed > physical_memory()) {
-    fmt::print(stderr, "Does not fit: {} ranks need {}, this machine has {}.\n", plan.world_size(),
+    fmt::print(for_people ? stdout : stderr,
+               "Does not fit: {} ranks need {}, this machine has {}.\n", plan.world_size(),
                format_bytes(needed), format_bytes(physical_memory()));
     return kNo;
   }

@@ -55,10 +55,12 @@ std::string phases_row(const Plan& plan, const Report& report, Seconds column_s)
 std::string duration_text(Seconds seconds) {
   constexpr double kHour = 3600;
   constexpr double kDay = 24 * kHour;
+  constexpr double kYear = 365.25 * kDay;
   if (seconds < 120) return format_seconds(seconds);
   if (seconds < 2 * kHour) return fmt::format("{:.1f} min", seconds / 60);
   if (seconds < 2 * kDay) return fmt::format("{:.1f} h", seconds / kHour);
-  return fmt::format("{:.1f} days", seconds / kDay);
+  if (seconds < 2 * kYear) return fmt::format("{:.1f} days", seconds / kDay);
+  return fmt::format("{:.1f} years", seconds / kYear);
 }
 
 std::string rate_text(double tokens_per_s) {
