@@ -32,7 +32,7 @@ void report_traffic(benchmark::State& state, std::int64_t floats) {
 }
 
 template <Gemm gemm>
-void Product(benchmark::State& state) {
+void bench_gemm(benchmark::State& state) {
   const std::int64_t m = state.range(0), n = state.range(1), k = state.range(2);
   const Floats a = values(m * k), b = values(k * n);
   Floats out(m * n);
@@ -45,8 +45,8 @@ void Product(benchmark::State& state) {
 void product_sizes(benchmark::internal::Benchmark* bench) {
   bench->Args({64, 64, 64})->Args({512, 768, 768})->Args({1024, 1024, 64})->Args({64, 64, 1024});
 }
-BENCHMARK_TEMPLATE(Product, gemm_onednn)->Name("Gemm/onednn")->Apply(product_sizes);
-BENCHMARK_TEMPLATE(Product, gemm_reference)->Name("Gemm/reference")->Apply(product_sizes);
+BENCHMARK_TEMPLATE(bench_gemm, gemm_onednn)->Name("Gemm/onednn")->Apply(product_sizes);
+BENCHMARK_TEMPLATE(bench_gemm, gemm_reference)->Name("Gemm/reference")->Apply(product_sizes);
 
 /// GPT-2's heads; the flops are those of the causal half.
 struct AttentionOperands {
@@ -92,28 +92,28 @@ void attention_sizes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"time", "block"})->Args({128, 64})->Args({1024, 64})->Args({1024, 128});
 }
 
-void Attention(benchmark::State& state) {
+void bench_attention(benchmark::State& state) {
   AttentionOperands operands(state.range(0), state.range(1));
   for (auto _ : state)
     operands.forward();
   report_flops(state, operands.forward_flops());
 }
-BENCHMARK(Attention)->Apply(attention_sizes);
+BENCHMARK(bench_attention)->Name("Attention")->Apply(attention_sizes);
 
-void AttentionBackward(benchmark::State& state) {
+void bench_attention_backward(benchmark::State& state) {
   AttentionOperands operands(state.range(0), state.range(1));
   operands.forward();
   for (auto _ : state)
     operands.backward();
   report_flops(state, 2.5 * operands.forward_flops());
 }
-BENCHMARK(AttentionBackward)->Apply(attention_sizes);
+BENCHMARK(bench_attention_backward)->Name("AttentionBackward")->Apply(attention_sizes);
 
 constexpr std::int64_t kRows = 512;
 constexpr std::int64_t kChannels = 768;
 constexpr std::int64_t kElems = kRows * kChannels;
 
-void RmsNorm(benchmark::State& state) {
+void bench_rms_norm(benchmark::State& state) {
   const Floats x = values(kElems), weight = values(kChannels);
   Floats out(kElems), rstd(kRows);
   for (auto _ : state) {
@@ -122,9 +122,9 @@ void RmsNorm(benchmark::State& state) {
   }
   report_traffic(state, 2 * kElems);
 }
-BENCHMARK(RmsNorm);
+BENCHMARK(bench_rms_norm)->Name("RmsNorm");
 
-void RmsNormBackward(benchmark::State& state) {
+void bench_rms_norm_backward(benchmark::State& state) {
   const Floats x = values(kElems), weight = values(kChannels), grad_out = values(kElems);
   const Floats rstd(kRows, 1.7F);
   Floats grad_x(kElems), grad_weight(kChannels);
@@ -135,9 +135,9 @@ void RmsNormBackward(benchmark::State& state) {
   }
   report_traffic(state, 3 * kElems);
 }
-BENCHMARK(RmsNormBackward);
+BENCHMARK(bench_rms_norm_backward)->Name("RmsNormBackward");
 
-void LayerNorm(benchmark::State& state) {
+void bench_layer_norm(benchmark::State& state) {
   const Floats x = values(kElems), weight = values(kChannels), bias = values(kChannels);
   Floats out(kElems), mean(kRows), rstd(kRows);
   for (auto _ : state) {
@@ -147,9 +147,9 @@ void LayerNorm(benchmark::State& state) {
   }
   report_traffic(state, 2 * kElems);
 }
-BENCHMARK(LayerNorm);
+BENCHMARK(bench_layer_norm)->Name("LayerNorm");
 
-void LayerNormBackward(benchmark::State& state) {
+void bench_layer_norm_backward(benchmark::State& state) {
   const Floats x = values(kElems), weight = values(kChannels), grad_out = values(kElems);
   const Floats mean(kRows, 0.1F), rstd(kRows, 1.7F);
   Floats grad_x(kElems), grad_weight(kChannels), grad_bias(kChannels);
@@ -161,9 +161,9 @@ void LayerNormBackward(benchmark::State& state) {
   }
   report_traffic(state, 3 * kElems);
 }
-BENCHMARK(LayerNormBackward);
+BENCHMARK(bench_layer_norm_backward)->Name("LayerNormBackward");
 
-void Rope(benchmark::State& state) {
+void bench_rope(benchmark::State& state) {
   const RopeShape shape{.batch = 1, .time = kRows, .heads = 12, .head_dim = 64, .theta = 10000};
   const Floats x = values(kElems);
   Floats out(kElems);
@@ -173,9 +173,9 @@ void Rope(benchmark::State& state) {
   }
   report_traffic(state, 2 * kElems);
 }
-BENCHMARK(Rope);
+BENCHMARK(bench_rope)->Name("Rope");
 
-void SwiGlu(benchmark::State& state) {
+void bench_swiglu(benchmark::State& state) {
   const Floats gate = values(kElems), up = values(kElems);
   Floats out(kElems);
   for (auto _ : state) {
@@ -184,9 +184,9 @@ void SwiGlu(benchmark::State& state) {
   }
   report_traffic(state, 3 * kElems);
 }
-BENCHMARK(SwiGlu);
+BENCHMARK(bench_swiglu)->Name("SwiGlu");
 
-void SwiGluBackward(benchmark::State& state) {
+void bench_swiglu_backward(benchmark::State& state) {
   const Floats gate = values(kElems), up = values(kElems), grad_out = values(kElems);
   Floats grad_gate(kElems), grad_up(kElems);
   for (auto _ : state) {
@@ -196,10 +196,10 @@ void SwiGluBackward(benchmark::State& state) {
   }
   report_traffic(state, 5 * kElems);
 }
-BENCHMARK(SwiGluBackward);
+BENCHMARK(bench_swiglu_backward)->Name("SwiGluBackward");
 
 template <GeluKind kind>
-void Gelu(benchmark::State& state) {
+void bench_gelu(benchmark::State& state) {
   const Floats x = values(kElems);
   Floats out(kElems);
   for (auto _ : state) {
@@ -208,10 +208,10 @@ void Gelu(benchmark::State& state) {
   }
   report_traffic(state, 2 * kElems);
 }
-BENCHMARK_TEMPLATE(Gelu, GeluKind::Tanh)->Name("Gelu/tanh");
-BENCHMARK_TEMPLATE(Gelu, GeluKind::Erf)->Name("Gelu/erf");
+BENCHMARK_TEMPLATE(bench_gelu, GeluKind::Tanh)->Name("Gelu/tanh");
+BENCHMARK_TEMPLATE(bench_gelu, GeluKind::Erf)->Name("Gelu/erf");
 
-void CrossEntropy(benchmark::State& state) {
+void bench_cross_entropy(benchmark::State& state) {
   const std::int64_t rows = 32, vocab = 32000;
   const Floats logits = values(rows * vocab);
   const std::vector<std::int32_t> targets(rows, 17);
@@ -223,17 +223,17 @@ void CrossEntropy(benchmark::State& state) {
   }
   report_traffic(state, 2 * rows * vocab);
 }
-BENCHMARK(CrossEntropy);
+BENCHMARK(bench_cross_entropy)->Name("CrossEntropy");
 
-void SumSquares(benchmark::State& state) {
+void bench_sum_squares(benchmark::State& state) {
   const Floats x = values(1 << 22);
   for (auto _ : state)
     benchmark::DoNotOptimize(sum_squares(x.data(), 1 << 22));
   report_traffic(state, 1 << 22);
 }
-BENCHMARK(SumSquares);
+BENCHMARK(bench_sum_squares)->Name("SumSquares");
 
-void Adam(benchmark::State& state) {
+void bench_adam(benchmark::State& state) {
   const std::int64_t elems = 1 << 22;  // 64 MiB of operands: beyond the caches, as in training
   const Floats grad = values(elems);
   Floats parameter = values(elems), m(elems), v(elems);
@@ -251,9 +251,9 @@ void Adam(benchmark::State& state) {
   }
   report_traffic(state, 7 * elems);
 }
-BENCHMARK(Adam);
+BENCHMARK(bench_adam)->Name("Adam");
 
-void Accumulate(benchmark::State& state) {
+void bench_accumulate(benchmark::State& state) {
   const std::int64_t elems = 1 << 22;
   const Floats x = values(elems);
   Floats out(elems);
@@ -263,7 +263,7 @@ void Accumulate(benchmark::State& state) {
   }
   report_traffic(state, 3 * elems);
 }
-BENCHMARK(Accumulate);
+BENCHMARK(bench_accumulate)->Name("Accumulate");
 
 }  // namespace
 }  // namespace shardplan::cpu

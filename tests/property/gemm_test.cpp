@@ -21,7 +21,8 @@ struct Product {
   unsigned seed;
 };
 
-void showValue(const Product& p, std::ostream& out) {  // rapidcheck's name
+// The name is RapidCheck's.
+void showValue(const Product& p, std::ostream& out) {  // NOLINT(readability-identifier-naming)
   out << p.m << " x " << p.n << " x " << p.k << (p.transpose_a == Transpose::Yes ? " T" : " N")
       << (p.transpose_b == Transpose::Yes ? "T" : "N") << " padding " << p.padding << " alpha "
       << p.alpha << " beta " << p.beta << " seed " << p.seed;

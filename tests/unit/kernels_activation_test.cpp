@@ -54,9 +54,9 @@ Floats both_tails() {
 
 TEST(SwiGlu, EqualsItsFormula) {
   const Floats gate = both_tails();
-  const Floats up = random_floats(gate.size(), 1);
-  Floats out = stale(gate.size());
-  swiglu(gate.data(), up.data(), out.data(), gate.size());
+  const Floats up = random_floats(std::ssize(gate), 1);
+  Floats out = stale(std::ssize(gate));
+  swiglu(gate.data(), up.data(), out.data(), std::ssize(gate));
   for (std::size_t i = 0; i < gate.size(); ++i)
     EXPECT_NEAR(out[i], silu(gate[i]) * up[i], 5e-7 * std::abs(silu(gate[i]) * up[i]));
 }
@@ -71,12 +71,12 @@ TEST(SwiGlu, SaturatesWithoutNaN) {
 
 TEST(SwiGlu, GradientsEqualFiniteDifferences) {
   const Floats gate = both_tails();
-  const Floats up = random_floats(gate.size(), 1);
-  const Floats grad_out = random_floats(gate.size(), 2);
-  Floats grad_gate = stale(gate.size());
-  Floats grad_up = stale(gate.size());
+  const Floats up = random_floats(std::ssize(gate), 1);
+  const Floats grad_out = random_floats(std::ssize(gate), 2);
+  Floats grad_gate = stale(std::ssize(gate));
+  Floats grad_up = stale(std::ssize(gate));
   swiglu_backward(grad_out.data(), gate.data(), up.data(), grad_gate.data(), grad_up.data(),
-                  gate.size());
+                  std::ssize(gate));
   Doubles expected_gate, expected_up;
   for (std::size_t i = 0; i < gate.size(); ++i) {
     expected_gate.push_back(grad_out[i] * up[i] * slope(silu, gate[i]));
@@ -101,17 +101,17 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Gelu,
 
 TEST_P(Gelu, EqualsItsFormula) {
   const Floats x = both_tails();
-  Floats out = stale(x.size());
-  gelu(x.data(), out.data(), x.size(), GetParam().kind);
+  Floats out = stale(std::ssize(x));
+  gelu(x.data(), out.data(), std::ssize(x), GetParam().kind);
   for (std::size_t i = 0; i < x.size(); ++i)
     EXPECT_NEAR(out[i], GetParam().reference(x[i]), 3e-7 * (1 + std::abs(x[i])) / 2);
 }
 
 TEST_P(Gelu, GradientEqualsFiniteDifferences) {
   const Floats x = both_tails();
-  const Floats grad_out = random_floats(x.size(), 3);
-  Floats grad_x = stale(x.size());
-  gelu_backward(grad_out.data(), x.data(), grad_x.data(), x.size(), GetParam().kind);
+  const Floats grad_out = random_floats(std::ssize(x), 3);
+  Floats grad_x = stale(std::ssize(x));
+  gelu_backward(grad_out.data(), x.data(), grad_x.data(), std::ssize(x), GetParam().kind);
   Doubles expected;
   for (std::size_t i = 0; i < x.size(); ++i)
     expected.push_back(grad_out[i] * slope(GetParam().reference, x[i]));

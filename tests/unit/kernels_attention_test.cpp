@@ -123,7 +123,7 @@ TEST_P(Attention, EqualsItsFormula) {
 
 TEST_P(Attention, GradientsEqualFiniteDifferences) {
   forward();
-  const Floats grad_out = random_floats(out.size(), 2);
+  const Floats grad_out = random_floats(std::ssize(out), 2);
   const Doubles expected = numeric_gradient(
       [&](const Doubles& v) { return dot(reference(shape_case, v).out, grad_out); }, widen(qkv));
   Floats gradient = stale(at.elems);

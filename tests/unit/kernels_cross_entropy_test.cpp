@@ -7,6 +7,8 @@ namespace {
 
 using Targets = std::vector<std::int32_t>;
 
+constexpr std::int64_t kVocab = 13;
+
 double reference(const Doubles& logits, const Targets& targets) {
   const std::size_t vocab = logits.size() / targets.size();
   double sum = 0;
@@ -28,22 +30,23 @@ struct Result {
 };
 
 Result run(const Floats& logits, const Targets& targets, double grad_scale = 1) {
-  const std::int64_t rows = targets.size();
-  const std::int64_t vocab = logits.size() / targets.size();
-  Result result{.gradient = stale(logits.size())};
+  const std::int64_t rows = std::ssize(targets);
+  const std::int64_t vocab = std::ssize(logits) / std::ssize(targets);
+  Result result{.gradient = stale(std::ssize(logits))};
   cross_entropy(logits.data(), targets.data(), &result.loss, result.gradient.data(), rows, vocab,
                 grad_scale);
   return result;
 }
 
 TEST(CrossEntropy, LossEqualsItsFormula) {
-  const Floats logits = random_floats(3 * 509, 1, 3.0F);
+  const std::int64_t vocab = 509;
+  const Floats logits = random_floats(3 * vocab, 1, 3.0F);
   const Targets targets{0, 508, 17};
   EXPECT_NEAR(run(logits, targets).loss, reference(widen(logits), targets), 1e-7);
 }
 
 TEST(CrossEntropy, GradientEqualsFiniteDifferencesTimesTheScale) {
-  const Floats logits = random_floats(4 * 13, 2, 2.0F);
+  const Floats logits = random_floats(4 * kVocab, 2, 2.0F);
   const Targets targets{12, 0, 5, 5};
   Doubles expected =
       numeric_gradient([&](const Doubles& v) { return reference(v, targets); }, widen(logits));
@@ -54,29 +57,29 @@ TEST(CrossEntropy, GradientEqualsFiniteDifferencesTimesTheScale) {
 }
 
 TEST(CrossEntropy, DoesNotCountIgnoredTargets) {
-  const Floats logits = random_floats(4 * 13, 3);
+  const Floats logits = random_floats(4 * kVocab, 3);
   const Targets targets{3, -100, 7, -100};
   const Result result = run(logits, targets);
   EXPECT_NEAR(result.loss, reference(widen(logits), targets), 1e-7);
   expect_close(
       result.gradient,
       numeric_gradient([&](const Doubles& v) { return reference(v, targets); }, widen(logits)));
-  EXPECT_EQ(result.gradient[1 * 13], 0);
+  EXPECT_EQ(result.gradient[1 * kVocab], 0);
 }
 
 TEST(CrossEntropy, OfNoTargetsIsNotANumberAndHasNoGradient) {
-  const Result result = run(random_floats(2 * 5, 4), {-100, -100});
+  const Result result = run(random_floats(10, 4), {-100, -100});
   EXPECT_TRUE(std::isnan(result.loss));
   EXPECT_EQ(result.gradient, Floats(10, 0.0F));
 }
 
 TEST(CrossEntropy, WritesTheGradientOverTheLogits) {
-  const Floats logits = random_floats(3 * 17, 5);
-  const Targets targets{1, 16, -100};
+  const Floats logits = random_floats(3 * kVocab, 5);
+  const Targets targets{1, 12, -100};
   const Result apart = run(logits, targets);
   Floats in_place = logits;
   double loss = 0;
-  cross_entropy(in_place.data(), targets.data(), &loss, in_place.data(), 3, 17, 1);
+  cross_entropy(in_place.data(), targets.data(), &loss, in_place.data(), 3, kVocab, 1);
   EXPECT_EQ(loss, apart.loss);
   EXPECT_EQ(in_place, apart.gradient);
 }

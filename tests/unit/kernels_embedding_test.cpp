@@ -13,8 +13,8 @@ const Tokens kTokens{6, 0, 2, 2, 0, 2};  // tokens 1, 3, 4 and 5 do not occur
 
 TEST(Embedding, CopiesTheRowOfEachToken) {
   const Floats weight = random_floats(kVocab * kChannels, 1);
-  Floats out = stale(kTokens.size() * kChannels);
-  embedding(kTokens.data(), weight.data(), out.data(), kTokens.size(), kVocab, kChannels);
+  Floats out = stale(std::ssize(kTokens) * kChannels);
+  embedding(kTokens.data(), weight.data(), out.data(), std::ssize(kTokens), kVocab, kChannels);
   for (std::size_t row = 0; row < kTokens.size(); ++row)
     for (std::int64_t c = 0; c < kChannels; ++c)
       EXPECT_EQ(out[row * kChannels + c], weight[kTokens[row] * kChannels + c]);
@@ -44,20 +44,20 @@ Doubles summed_by_token(const Floats& grad_out) {
 }
 
 TEST(EmbeddingBackward, SumsTheRowsOfATokenAndZeroesTheOthers) {
-  const Floats grad_out = random_floats(kTokens.size() * kChannels, 2);
+  const Floats grad_out = random_floats(std::ssize(kTokens) * kChannels, 2);
   Floats grad_weight = stale(kVocab * kChannels);
-  embedding_backward(grad_out.data(), kTokens.data(), grad_weight.data(), kTokens.size(), kVocab,
-                     kChannels, Store::Overwrite);
+  embedding_backward(grad_out.data(), kTokens.data(), grad_weight.data(), std::ssize(kTokens),
+                     kVocab, kChannels, Store::Overwrite);
   expect_close(grad_weight, summed_by_token(grad_out));
   EXPECT_EQ(grad_weight[1 * kChannels], 0);
 }
 
 TEST(EmbeddingBackward, AddsToWhatIsThere) {
-  const Floats grad_out = random_floats(kTokens.size() * kChannels, 2);
+  const Floats grad_out = random_floats(std::ssize(kTokens) * kChannels, 2);
   const Floats old = random_floats(kVocab * kChannels, 3);
   Floats grad_weight = old;
-  embedding_backward(grad_out.data(), kTokens.data(), grad_weight.data(), kTokens.size(), kVocab,
-                     kChannels, Store::Accumulate);
+  embedding_backward(grad_out.data(), kTokens.data(), grad_weight.data(), std::ssize(kTokens),
+                     kVocab, kChannels, Store::Accumulate);
   expect_close(grad_weight, sum(summed_by_token(grad_out), old));
 }
 
@@ -65,7 +65,7 @@ TEST(PositionEmbedding, AddsTheRowOfEachPositionAlsoInPlace) {
   const std::int64_t batch = 2, time = 3;
   const Floats weight = random_floats((time + 2) * kChannels, 4);
   const Floats x = random_floats(batch * time * kChannels, 5);
-  Floats out = stale(x.size());
+  Floats out = stale(std::ssize(x));
   Floats in_place = x;
   position_embedding(x.data(), weight.data(), out.data(), batch, time, kChannels);
   position_embedding(in_place.data(), weight.data(), in_place.data(), batch, time, kChannels);
@@ -82,7 +82,7 @@ TEST(PositionEmbeddingBackward, SumsOverTheBatchAndZeroesUnusedPositions) {
   for (std::int64_t i = 0; i < batch * used; ++i)
     expected[i % used] += grad_out[i];
 
-  Floats grad_weight = stale(expected.size());
+  Floats grad_weight = stale(std::ssize(expected));
   position_embedding_backward(grad_out.data(), grad_weight.data(), batch, time, positions,
                               kChannels, Store::Overwrite);
   expect_close(grad_weight, expected);

@@ -39,10 +39,10 @@ class Linear : public testing::TestWithParam<Case> {
   template <typename Loss, typename Backward>
   void expect_gradient(Loss loss, const Floats& at, Backward backward) const {
     const Doubles expected = numeric_gradient(loss, widen(at));
-    Floats gradient = stale(at.size());
+    Floats gradient = stale(std::ssize(at));
     backward(gradient.data(), Store::Overwrite);
     expect_close(gradient, expected);
-    const Floats old = random_floats(at.size(), 5);
+    const Floats old = random_floats(std::ssize(at), 5);
     gradient = old;
     backward(gradient.data(), Store::Accumulate);
     expect_close(gradient, sum(expected, old));
@@ -58,13 +58,13 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 TEST_P(Linear, MultipliesAndAddsTheBias) {
-  Floats out = stale(grad_out.size());
+  Floats out = stale(std::ssize(grad_out));
   linear(gemm, x.data(), weight.data(), bias.data(), out.data(), shape);
   expect_close(out, reference(widen(x), widen(weight), widen(bias)));
 }
 
 TEST_P(Linear, NeedsNoBias) {
-  Floats out = stale(grad_out.size());
+  Floats out = stale(std::ssize(grad_out));
   linear(gemm, x.data(), weight.data(), nullptr, out.data(), shape);
   expect_close(out, reference(widen(x), widen(weight), Doubles(shape.out_features)));
 }

@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(OddAndEvenSizes, Norm,
                          });
 
 TEST_P(Norm, RmsNormEqualsItsFormula) {
-  Floats out = stale(x.size());
+  Floats out = stale(std::ssize(x));
   Floats rstd = stale(rows);
   rms_norm(x.data(), weight.data(), out.data(), rstd.data(), rows, channels, kEpsilon);
   expect_close(out, rms_norm_reference(widen(x), widen(weight), extents));
@@ -79,11 +79,11 @@ TEST_P(Norm, RmsNormGradientsEqualFiniteDifferences) {
   const Doubles expected_weight = numeric_gradient(
       [&](const Doubles& v) { return dot(rms_norm_reference(widen(x), v, extents), grad_out); },
       widen(weight));
-  Floats out = stale(x.size());
+  Floats out = stale(std::ssize(x));
   Floats rstd = stale(rows);
   rms_norm(x.data(), weight.data(), out.data(), rstd.data(), rows, channels, kEpsilon);
 
-  Floats grad_x = stale(x.size());
+  Floats grad_x = stale(std::ssize(x));
   Floats grad_weight = stale(channels);
   rms_norm_backward(grad_out.data(), x.data(), weight.data(), rstd.data(), grad_x.data(),
                     grad_weight.data(), rows, channels, Store::Overwrite, Store::Overwrite);
@@ -100,7 +100,7 @@ TEST_P(Norm, RmsNormGradientsEqualFiniteDifferences) {
 }
 
 TEST_P(Norm, LayerNormEqualsItsFormula) {
-  Floats out = stale(x.size());
+  Floats out = stale(std::ssize(x));
   Floats mean = stale(rows);
   Floats rstd = stale(rows);
   layer_norm(x.data(), weight.data(), bias.data(), out.data(), mean.data(), rstd.data(), rows,
@@ -118,13 +118,13 @@ TEST_P(Norm, LayerNormGradientsEqualFiniteDifferences) {
       [&](const Doubles& v) { return loss(widen(x), v, widen(bias)); }, widen(weight));
   const Doubles expected_bias = numeric_gradient(
       [&](const Doubles& v) { return loss(widen(x), widen(weight), v); }, widen(bias));
-  Floats out = stale(x.size());
+  Floats out = stale(std::ssize(x));
   Floats mean = stale(rows);
   Floats rstd = stale(rows);
   layer_norm(x.data(), weight.data(), bias.data(), out.data(), mean.data(), rstd.data(), rows,
              channels, kEpsilon);
 
-  Floats grad_x = stale(x.size());
+  Floats grad_x = stale(std::ssize(x));
   Floats grad_weight = stale(channels);
   Floats grad_bias = stale(channels);
   layer_norm_backward(grad_out.data(), x.data(), weight.data(), mean.data(), rstd.data(),

@@ -35,7 +35,7 @@ double plain_frequency(std::int64_t pair, const RopeShape& shape) {
 }
 
 Floats forward(const Floats& x, const RopeShape& shape) {
-  Floats out = stale(x.size());
+  Floats out = stale(std::ssize(x));
   rope(x.data(), out.data(), shape, RopeDirection::Forward);
   return out;
 }
@@ -63,7 +63,7 @@ TEST(Rope, WorksInPlace) {
 TEST(Rope, BackwardTurnsBack) {
   const Floats x = random_floats(elems(kPlain), 4);
   const Floats turned = forward(x, kPlain);
-  Floats back = stale(x.size());
+  Floats back = stale(std::ssize(x));
   rope(turned.data(), back.data(), kPlain, RopeDirection::Backward);
   expect_close(back, widen(x));
 }
