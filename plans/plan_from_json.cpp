@@ -210,11 +210,11 @@ std::vector<Operation> kinds_of(std::index_sequence<Index...>) {
 }
 
 Operation operation_from(const JsonCursor& json, const Names& units) {
-  static const std::vector<Operation> kinds =
+  static const std::vector<Operation> kKinds =
       kinds_of(std::make_index_sequence<std::variant_size_v<Operation>>());
   const JsonCursor name = json.at("op");
   std::vector<std::string_view> known;
-  for (const Operation& kind : kinds) {
+  for (const Operation& kind : kKinds) {
     if (kind_of(kind) != name.text()) {
       known.push_back(kind_of(kind));
       continue;
