@@ -72,10 +72,9 @@ MUTATIONS = {
          """call.integer(Attribute::InFeatures), call.channels(),
                                 Store::Overwrite);"""),
     ],
+    # In the collective: a plan that forgets the mean does not pass verify.
     "gradient summed over 2 ranks, not averaged": [
-        (SCHEDULE, """    const double mean = 1.0 / static_cast<double>(world());
-    if (sharded())""", """    const double mean = 1.0;
-    if (sharded())"""),
+        (COLLECTIVES, "block[i] * post_scale", "block[i] * (sizeof(T) == 4 ? T{1} : post_scale)"),
     ],
     "gradient of half the batch only (no reduction)": [
         (COLLECTIVES, "reinterpret_cast<const T*>(part.data)",
