@@ -60,7 +60,7 @@ Plan make_plan(const Job& job, const ModelGraph& graph) {
   schedule(plan, graph, tape, places);
   add_data_waits(plan);
   pack_arena(plan);
-  add_reuse_waits(plan);
+  add_arena_waits(plan);
   return plan;
 }
 

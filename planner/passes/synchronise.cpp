@@ -13,8 +13,8 @@ namespace {
 
 class Synchroniser {
  public:
-  Synchroniser(Plan& plan, const std::vector<Bytes>& addresses, Why why)
-      : plan_(plan), why_(why), walk_(plan), history_(plan, addresses) {}
+  Synchroniser(Plan& plan, const std::vector<Bytes>& addresses)
+      : plan_(plan), walk_(plan), history_(plan, addresses) {}
 
   void run() {
     for (const InstructionId id : unroll(plan_, 2)) {
@@ -30,37 +30,48 @@ class Synchroniser {
  private:
   /// Waits for every instruction that touched the operands and is not known to have finished.
   void wait_for_conflicts(InstructionId id) {
-    std::array<std::int32_t, kStreams> needed;  // the latest position by stream
-    needed.fill(-1);
-    history_.for_each_conflict(id, [&](std::int32_t position, const View&) {
+    struct Need {
+      std::int32_t position = -1;  // the latest on its stream
+      Why why = Why::Data;
+    };
+    std::array<Need, kStreams> needed;
+    history_.for_each_conflict(id, [&](std::int32_t position, const View& view) {
       if (walk_.covers(position)) return;
-      std::int32_t& latest = needed[static_cast<int>(walk_.stream_of(position))];
-      latest = std::max(latest, position);
+      Need& latest = needed[static_cast<int>(walk_.stream_of(position))];
+      if (position > latest.position) latest = {position, reason(position, view)};
     });
     // The latest first: what it has waited for needs no wait of its own.
-    std::ranges::sort(needed, std::greater<>());
-    for (const std::int32_t position : needed) {
-      if (position < 0 || walk_.covers(position)) continue;
-      const InstructionId source = walk_.instruction_at(position);
-      plan_.instructions[id].after.push_back({source, why_});
+    std::ranges::sort(needed, std::greater<>(), &Need::position);
+    for (const Need& need : needed) {
+      if (need.position < 0 || walk_.covers(need.position)) continue;
+      const InstructionId source = walk_.instruction_at(need.position);
+      plan_.instructions[id].after.push_back({source, need.why});
       walk_.wait_for(source);
     }
   }
 
+  /// The same buffer on both sides is data; another one's bytes are taken over.
+  Why reason(std::int32_t position, const View& view) const {
+    const Instruction& other = plan_.instructions[walk_.instruction_at(position)];
+    for (const auto* views : {&other.reads, &other.writes})
+      for (const View& touched : *views)
+        if (touched.buffer == view.buffer) return Why::Data;
+    return Why::Reuse;
+  }
+
   Plan& plan_;
-  const Why why_;
   ClockWalk walk_;
   AccessHistory history_;
 };
 
 }  // namespace
 
-void add_data_waits(Plan& plan) { Synchroniser(plan, separate_addresses(plan), Why::Data).run(); }
+void add_data_waits(Plan& plan) { Synchroniser(plan, separate_addresses(plan)).run(); }
 
-void add_reuse_waits(Plan& plan) {
-  Synchroniser(plan, arena_addresses(plan), Why::Reuse).run();
+void add_arena_waits(Plan& plan) {
   for (Instruction& instruction : plan.instructions)
-    std::erase_if(instruction.after, [](const Wait& wait) { return wait.why == Why::Throttle; });
+    instruction.after.clear();
+  Synchroniser(plan, arena_addresses(plan)).run();
 }
 
 }  // namespace shardplan

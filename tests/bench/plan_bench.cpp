@@ -71,7 +71,7 @@ struct Stages {
     packed = synchronised;
     pack_arena(packed);
     done = packed;
-    add_reuse_waits(done);
+    add_arena_waits(done);
   }
 };
 const Stages& stages() {
@@ -108,7 +108,7 @@ void stage_schedule(benchmark::State& state) {
 }
 void stage_data_waits(benchmark::State& state) { stage(state, add_data_waits, stages().scheduled); }
 void stage_arena(benchmark::State& state) { stage(state, pack_arena, stages().synchronised); }
-void stage_reuse_waits(benchmark::State& state) { stage(state, add_reuse_waits, stages().packed); }
+void stage_arena_waits(benchmark::State& state) { stage(state, add_arena_waits, stages().packed); }
 void stage_verify(benchmark::State& state) {
   for (auto _ : state)
     benchmark::DoNotOptimize(verify(stages().done));
@@ -122,7 +122,7 @@ BENCHMARK(stage_autograd)->Name("Stage/autograd")->Unit(benchmark::kMillisecond)
 BENCHMARK(stage_schedule)->Name("Stage/wrap+layout+schedule")->Unit(benchmark::kMillisecond);
 BENCHMARK(stage_data_waits)->Name("Stage/data_waits")->Unit(benchmark::kMillisecond);
 BENCHMARK(stage_arena)->Name("Stage/arena")->Unit(benchmark::kMillisecond);
-BENCHMARK(stage_reuse_waits)->Name("Stage/reuse_waits")->Unit(benchmark::kMillisecond);
+BENCHMARK(stage_arena_waits)->Name("Stage/arena_waits")->Unit(benchmark::kMillisecond);
 BENCHMARK(stage_verify)->Name("Stage/verify")->Unit(benchmark::kMillisecond);
 BENCHMARK(stage_simulate)->Name("Stage/simulate")->Unit(benchmark::kMillisecond);
 
