@@ -34,6 +34,18 @@ Profile profile_of(const Job& job) {
   return job.cluster.gpu.is_cpu() ? Profile::CpuOneDnn : Profile::Cuda;
 }
 
+/// Learned positions end somewhere; beyond them there is nothing to read.
+void check_positions(const ModelGraph& graph, Sizes sizes) {
+  for (const auto vertex : boost::make_iterator_range(boost::vertices(graph.dag))) {
+    const Operator& op = graph.dag[vertex];
+    const std::int64_t positions = op.attributes.integer(Attribute::InFeatures);
+    if (op.kind == OperatorKind::PositionEmbedding && sizes.time > positions)
+      throw InputError(
+          fmt::format("training.sequence_length: {} is more than the {} positions that {} learns",
+                      sizes.time, positions, op.module));
+  }
+}
+
 /// Floating-point operations of one micro-batch, forward and backward.
 double model_flops(const Tape& tape) {
   double flops = 0;
@@ -49,6 +61,7 @@ Plan make_plan(const Job& job) { return make_plan(job, build_model(job.model)); 
 
 Plan make_plan(const Job& job, const ModelGraph& graph) {
   const Sizes sizes = job.training.sizes();
+  check_positions(graph, sizes);
   Plan plan;
   plan.job = job;
   plan.profile = profile_of(job);

@@ -203,6 +203,10 @@ class StructureCheck {
       return fault(i.name, "",
                    fmt::format("{} has {} operands to read and {} to write",
                                to_string(compute.kernel), i.reads.size(), i.writes.size()));
+    if (compute.kernel == Kernel::PositionEmbedding &&
+        compute.attributes.integer(Attribute::Time) >
+            compute.attributes.integer(Attribute::InFeatures))
+      fault(i.name, "", "reads more positions than there are");
     std::int64_t common = OperandSizes::kAny;
     const auto check_sizes = [&](const std::vector<View>& views,
                                  const std::vector<std::int64_t>& expected) {

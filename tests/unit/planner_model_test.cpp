@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "planner/planner.h"
 #include "plans/document.h"
 #include "plans/presets.h"
 
@@ -386,6 +387,14 @@ TEST(Layers, ReplaceTheConfigsNumberOfBlocks) {
 TEST(Config, IsFoundInItsFolder) {
   EXPECT_EQ(build_model({.hf_config = kConfigs + "gpt2/"}).parameter_count(), 124439808);
   EXPECT_THROW(build_model({.hf_config = kConfigs + "no-such-model"}), InputError);
+}
+
+TEST(Positions, LongerSequencesThanLearnedAreRefused) {
+  Job job;
+  job.training.sequence_length = 64;
+  EXPECT_NO_THROW(make_plan(job, graph_of(tiny_gpt2())));
+  job.training.sequence_length = 65;
+  EXPECT_THROW(make_plan(job, graph_of(tiny_gpt2())), InputError);
 }
 
 TEST(Buffers, AreTheRotaryTables) {
