@@ -8,7 +8,10 @@
 namespace shardplan {
 
 /// What the program's exit status says; see also InputError and SystemError.
-enum ExitStatus { kYes = 0, kNo = 1, kWrongInput = 2, kMachineFailed = 3 };
+constexpr int kYes = 0;
+constexpr int kNo = 1;
+constexpr int kWrongInput = 2;
+constexpr int kMachineFailed = 3;
 
 /// Each command prints its answer on standard output and returns its exit status. Throws
 /// InputError and SystemError.
