@@ -28,7 +28,9 @@ _UPDATE_UNIT = """      std::vector<View> updated{whole(unit.parameter)};
       emit(fmt::format("{}.{}", unit.name, to_string(update.kernel)), Stream::Compute,
            Phase::Optimizer, static_cast<int>(u), update, std::move(reads), std::move(updated));
 """
-_UPDATE_EACH_PARAMETER = """      for (const UnitParameter& p : unit.parameters) {
+# Where every rank has the whole parameters; the shards keep their update.
+_UPDATE_EACH_PARAMETER = """      if (!sharded())
+      for (const UnitParameter& p : unit.parameters) {
         std::vector<View> updated{{unit.parameter, p.at, p.elems}};
         for (const BufferId state : states_[unit.parameter])
           updated.push_back({state, p.at, p.elems});
@@ -39,7 +41,8 @@ _UPDATE_EACH_PARAMETER = """      for (const UnitParameter& p : unit.parameters)
         emit("update." + p.name, Stream::Compute, Phase::Optimizer, static_cast<int>(u), own,
              std::move(reads), std::move(updated));
       }
-"""
+      else {
+""" + _UPDATE_UNIT + "      }\n"
 
 MUTATIONS = {
     "rope interleaved instead of half rotation": [
