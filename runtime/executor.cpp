@@ -13,6 +13,7 @@
 
 #include "plans/error.h"
 #include "runtime/comm/thread_communicator.h"
+#include "runtime/host_memory.h"
 #include "runtime/optimizer_state.h"
 #include "runtime/rank.h"
 #include "runtime/start_thread.h"
@@ -37,6 +38,15 @@ void expect_executable(const Plan& plan) {
     if (std::ranges::find(kScalars, name) == kScalars.end())
       throw InputError(fmt::format("scalar '{}' is not known, expected one of {}", name,
                                    fmt::join(kScalars, ", ")));
+}
+
+/// A machine that runs out of memory kills at random; better to say so before.
+void expect_memory(const Plan& plan) {
+  const std::optional<Bytes> available = available_memory_bytes();
+  if (!available || plan.arena.bytes <= *available / plan.world_size()) return;
+  throw SystemError(fmt::format(
+      "{} ranks with arenas of {} do not fit this machine, which has {} of memory available",
+      plan.world_size(), format_bytes(plan.arena.bytes), format_bytes(*available)));
 }
 
 cpu::Gemm gemm_of(Profile profile) {
@@ -195,6 +205,7 @@ std::optional<TimeReport> time_of(const Plan& plan, const std::vector<StepReport
 
 Report execute(const Plan& plan, const ExecuteOptions& options) {
   expect_executable(plan);
+  expect_memory(plan);
   Report report;
   report.plan_hash = hash_of(plan);
   report.world_size = plan.world_size();

@@ -22,10 +22,10 @@ struct ExecuteOptions {
   std::map<std::string, std::vector<float>>* optimizer_state = nullptr;
 };
 
-/// Executes the plan on CPU ranks, one group of stream threads per rank, all in this process.
-/// Writes the weights into job.run.output when the plan's `save` segment says so. Throws InputError
-/// for bad weights or tokens, SystemError naming rank and instruction when something fails on the
-/// way.
+/// Executes the plan, which verify() must have found without faults, on CPU ranks, one group of
+/// stream threads per rank, all in this process. Writes the weights into job.run.output when the
+/// plan's `save` segment says so. Throws InputError for bad weights or tokens, SystemError naming
+/// rank and instruction when something fails on the way.
 Report execute(const Plan& plan, const ExecuteOptions& options);
 
 }  // namespace shardplan

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "plans/error.h"
@@ -201,16 +199,6 @@ RankMemory MemoryMeter::finish() {
     memory.peak_phase = to_string(plan_.instructions[peak_].phase);
   }
   return memory;
-}
-
-std::optional<Bytes> resident_set_bytes() {
-  std::ifstream status("/proc/self/status");
-  const std::string key = "VmRSS:";
-  for (std::string word; status >> word;) {
-    Bytes kibibytes = 0;
-    if (word == key && status >> kibibytes) return kibibytes * 1024;
-  }
-  return {};
 }
 
 }  // namespace shardplan

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <optional>
+#include <span>
 #include <vector>
 
 #include "plans/plan.h"
@@ -51,8 +51,5 @@ class MemoryMeter {
   std::vector<BufferId> at_peak_;           // buffers that live at the peak
   InstructionId peak_ = -1;
 };
-
-/// Resident set of this process, which all its ranks share; nothing where the system does not tell.
-std::optional<Bytes> resident_set_bytes();
 
 }  // namespace shardplan

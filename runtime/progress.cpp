@@ -1,14 +1,8 @@
 #include "runtime/progress.h"
 
-#include <thread>
+#include "runtime/spin.h"
 
 namespace shardplan {
-namespace {
-
-// Ranks times streams is often more threads than cores, so a waiter soon gives its core away.
-constexpr int kYields = 8;
-
-}  // namespace
 
 void Progress::reach(std::uint64_t value) {
   {
@@ -19,8 +13,7 @@ void Progress::reach(std::uint64_t value) {
 }
 
 bool Progress::wait(std::uint64_t value) {
-  for (int i = 0; i < kYields && !done(value); ++i)
-    std::this_thread::yield();
+  spin_briefly([&] { return done(value); });
   if (!done(value)) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return done(value); });

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "plans/error.h"
+#include "runtime/host_memory.h"
 
 namespace shardplan {
 namespace {

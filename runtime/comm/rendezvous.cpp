@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "plans/error.h"
+#include "runtime/spin.h"
 
 namespace shardplan {
 namespace {
-
-constexpr int kYields = 8;  // more threads than cores are usual, so waiters soon sleep
 
 std::string_view name_of(Contribution::Kind kind) {
   switch (kind) {
@@ -73,8 +71,7 @@ void Rendezvous::sync(int member) {
     return;
   }
   lock.unlock();
-  for (int i = 0; i < kYields && !over(generation); ++i)
-    std::this_thread::yield();
+  spin_briefly([&] { return over(generation); });
   lock.lock();
   const auto deadline = std::chrono::steady_clock::now() +
                         std::chrono::duration_cast<std::chrono::steady_clock::duration>(

@@ -168,6 +168,13 @@ TEST_F(Executor, PlansOfAnotherDeviceAreRefused) {
   EXPECT_THAT(error_of<InputError>([&] { execute(job, {}); }), HasSubstr("profile cuda; re-plan"));
 }
 
+TEST_F(Executor, AJobThatDoesNotFitTheMachineIsRefused) {
+  Plan job = plan(2, true);
+  job.arena.bytes = Bytes{1} << 55;
+  EXPECT_THAT(error_of<SystemError>([&] { execute(job, {}); }),
+              HasSubstr("do not fit this machine"));
+}
+
 TEST_F(Executor, ABadTokenEndsAllRanksWithItsPosition) {
   TwoUnits tokens = options(3, true);
   std::string content(400, '\0');

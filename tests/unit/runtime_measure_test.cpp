@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "plans/error.h"
+#include "runtime/host_memory.h"
 #include "tests/unit/scratch_folder.h"
 
 namespace shardplan {
@@ -100,7 +101,11 @@ TEST_F(Meter, WritesBetweenBuffersAreOverruns) {
               HasSubstr("from offset 64 of the arena on"));
 }
 
-TEST(ResidentSet, IsThatOfAProgram) { EXPECT_GT(resident_set_bytes().value_or(0), 1 << 20); }
+TEST(HostMemory, IsThatOfAProgramOnAMachine) {
+  const Bytes resident = resident_set_bytes().value_or(0);
+  EXPECT_GT(resident, 1 << 20);
+  EXPECT_GT(available_memory_bytes().value_or(0), resident);
+}
 
 }  // namespace
 }  // namespace shardplan
