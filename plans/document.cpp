@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -61,11 +62,13 @@ double number_of(const Node& node) {
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw InputError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
-  std::string text(kLargestText + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || (file.fail() && !file.eof()))
+  // By pieces: what the path names need not have a size, or an end.
+  std::string text;
+  std::array<char, 16'384> piece;
+  while (text.size() <= kLargestText && (file.read(piece.data(), piece.size()), file.gcount() > 0))
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+  if (file.bad())
     throw InputError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-  text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kLargestText)
     throw InputError(fmt::format("{}: longer than {} bytes", path, kLargestText));
   return text;

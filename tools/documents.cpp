@@ -17,8 +17,8 @@
 namespace shardplan {
 namespace {
 
-constexpr std::size_t kLargestFile = std::size_t{1} << 30;  // bytes
-constexpr std::size_t kReadAtOnce = std::size_t{1} << 20;   // bytes
+constexpr std::size_t kLargestFile = std::size_t{256} << 20;  // bytes
+constexpr std::size_t kReadAtOnce = std::size_t{1} << 20;     // bytes
 
 constexpr std::array kSchemas{
     EnumName{DocumentKind::Plan, "shardplan/plan/1"},

@@ -22,8 +22,8 @@ struct Document {
   std::string text;
 };
 
-/// Reads a file of at most 1 GiB. JSON of ours says by its "schema" what it is; all else is a job.
-/// Throws InputError.
+/// Reads a file of at most 256 MiB. JSON of ours says by its "schema" what it is; all else is a
+/// job. Throws InputError.
 Document read_document(const std::string& path);
 
 /// Throws InputError unless the document is of the kind.

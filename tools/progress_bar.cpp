@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "plans/units.h"
 #include "tools/terminal.h"
+#include "tools/time_text.h"
 
 namespace shardplan {
 namespace {
@@ -43,7 +43,7 @@ void ProgressBar::show(std::int64_t done, std::string_view note) {
   if (done > 0 && done < total_) {
     const double elapsed = std::chrono::duration<double>(now - begin_).count();
     const double left = elapsed / static_cast<double>(done) * static_cast<double>(total_ - done);
-    line += fmt::format("  {} left", format_seconds(left));
+    line += fmt::format("  {} left", duration_text(left));
   }
   // Drawn over the line before and not broken by the end of the line.
   std::fputs(fmt::format("\r\033[?7l{}\033[K\033[?7h", line).c_str(), stderr);

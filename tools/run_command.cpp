@@ -129,6 +129,13 @@ std::string outcome_text(const Plan& plan, const Report& predicted, const Report
                             format_bytes(measured_arena(measured)), format_bytes(plan.arena.bytes));
 }
 
+bool writes_weights(const Plan& plan) {
+  return std::ranges::any_of(plan.instructions, [](const Instruction& instruction) {
+    const auto* write = std::get_if<Write>(&instruction.operation);
+    return write != nullptr && write->sink == Sink::Weights;
+  });
+}
+
 void write_results(const Plan& plan, const Report& predicted, const Report& measured) {
   const std::filesystem::path folder = plan.job.run.output;
   make_folder(folder.string());
@@ -166,8 +173,9 @@ int run_command(const RunOptions& options) {
   write_results(plan, predicted, measured);
   if (options.json) fmt::print("{}\n", measurement_json(measured, plan));
   if (for_people)
-    fmt::print("\n{}Wrote metrics.jsonl, run.json, plan.json and prediction.json to {}.\n",
-               outcome_text(plan, predicted, measured), plan.job.run.output);
+    fmt::print("\n{}Wrote metrics.jsonl, run.json, plan.json, prediction.json{} to {}.\n",
+               outcome_text(plan, predicted, measured),
+               writes_weights(plan) ? " and the weights" : "", plan.job.run.output);
   return kYes;
 }
 

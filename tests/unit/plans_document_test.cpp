@@ -169,6 +169,12 @@ TEST(FieldsOfAMapping, NullLeavesTheDefault) {
   EXPECT_EQ(fields.section("b").find("c"), nullptr);
 }
 
+TEST(TextFile, MustBeAFileWithAnEnd) {
+  EXPECT_THAT(complaint([] { read_text("/no/such/file"); }), HasSubstr("cannot be opened"));
+  EXPECT_THAT(complaint([] { read_text("/"); }), HasSubstr("cannot be read"));
+  EXPECT_THAT(complaint([] { read_text("/dev/zero"); }), HasSubstr("longer than"));
+}
+
 TEST(Setting, ReplacesOneFieldAndKeepsTheOthers) {
   Node node = parse_yaml("a: {b: 1, c: 2}\n", "f.yaml");
   apply_setting(node, "a.b=[3, 4]");

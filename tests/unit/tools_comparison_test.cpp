@@ -1,0 +1,97 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "planner/model.h"
+#include "planner/planner.h"
+#include "plans/job_reader.h"
+#include "tools/comparison.h"
+#include "tools/remedies.h"
+
+namespace shardplan {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const Hardware& hardware() {
+  static const Hardware read = Hardware::read(data_folder());
+  return read;
+}
+
+/// llama-tiny on four ranks with so much memory each.
+Job job_with(Bytes memory_bytes) {
+  Job job = parse_job(
+      "model: {preset: llama-tiny}\ncluster: {gpu: cpu, gpus_per_node: 4}\n"
+      "training: {micro_batch: 2, sequence_length: 64}",
+      "job.yaml", hardware(), {});
+  job.cluster.gpu.memory_bytes = memory_bytes;
+  return job;
+}
+
+Bytes needed_with(const Job& job, int layers) {
+  return device_bytes(make_plan(job, build_model(job.model, layers)), hardware());
+}
+
+std::vector<ComparedStrategy> compared(const Job& job, const std::vector<Strategy>& strategies) {
+  return compare_strategies(job, strategies, std::nullopt, hardware(), [](Strategy) {});
+}
+
+TEST(LargestModel, IsTheLastThatFits) {
+  for (const Bytes memory : {Bytes{12} << 20, Bytes{50} << 20, Bytes{100} << 20}) {
+    const Job job = job_with(memory);
+    const auto largest = largest_model(job, hardware());
+    ASSERT_TRUE(largest.has_value());
+    EXPECT_LE(needed_with(job, largest->layers), memory);
+    EXPECT_GT(needed_with(job, largest->layers + 1), memory);
+    EXPECT_FALSE(largest->more);
+  }
+}
+
+TEST(LargestModel, FindsOneBlockAndNone) {
+  const Job roomy = job_with(Bytes{1} << 30);
+  const Bytes one = needed_with(roomy, 1);
+  EXPECT_EQ(largest_model(job_with(one), hardware())->layers, 1);
+  EXPECT_FALSE(largest_model(job_with(one - 1), hardware()).has_value());
+}
+
+TEST(Advice, NamesWhatDoesNotFitAndByHowMuch) {
+  const Job job = job_with(Bytes{20} << 20);
+  EXPECT_THAT(advice(compared(job, {Strategy::Ddp, Strategy::FullShard}), hardware()),
+              StartsWith("FULL_SHARD: DDP does not fit, it needs "));
+}
+
+TEST(Advice, PrefersTheFastestOfThoseThatFit) {
+  const auto rows = compared(job_with(Bytes{1} << 30),
+                             {Strategy::Ddp, Strategy::ShardGradOp, Strategy::FullShard});
+  const std::string sentence = advice(rows, hardware());
+  EXPECT_THAT(sentence, HasSubstr(": all fit; it is "));
+  for (const ComparedStrategy& row : rows)
+    if (sentence.starts_with(to_string(row.strategy))) {
+      for (const ComparedStrategy& other : rows)
+        EXPECT_LE(row.step_s(), other.step_s() * 1.01);
+    }
+}
+
+TEST(Advice, SaysWhatWouldHelpWhenNothingFits) {
+  EXPECT_THAT(advice(compared(job_with(Bytes{8} << 20), {Strategy::FullShard}), hardware()),
+              HasSubstr("what would help first: "));
+}
+
+TEST(Remedies, PutWhatFitsFirst) {
+  Job job = job_with(Bytes{20} << 20);
+  job.strategy.sharding = Strategy::Ddp;
+  const std::vector<Remedy> found = remedies(job, hardware());
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0].change, "--sharding FULL_SHARD");
+  EXPECT_TRUE(found[0].fits);
+}
+
+TEST(ModelState, ShrinksWithTheShardGroup) {
+  const auto rows = compared(job_with(Bytes{1} << 30), {Strategy::Ddp, Strategy::FullShard});
+  EXPECT_NEAR(static_cast<double>(model_state_bytes(rows[0].plan)),
+              4.0 * static_cast<double>(model_state_bytes(rows[1].plan)), 4096);
+}
+
+}  // namespace
+}  // namespace shardplan
