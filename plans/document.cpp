@@ -59,18 +59,18 @@ double number_of(const Node& node) {
 
 }  // namespace
 
-std::string read_text(const std::string& path) {
+std::string read_text(const std::string& path, std::size_t most_bytes) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw InputError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
   // By pieces: what the path names need not have a size, or an end.
   std::string text;
   std::array<char, 16'384> piece;
-  while (text.size() <= kLargestText && (file.read(piece.data(), piece.size()), file.gcount() > 0))
+  while (text.size() <= most_bytes && (file.read(piece.data(), piece.size()), file.gcount() > 0))
     text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
   if (file.bad())
     throw InputError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-  if (text.size() > kLargestText)
-    throw InputError(fmt::format("{}: longer than {} bytes", path, kLargestText));
+  if (text.size() > most_bytes)
+    throw InputError(fmt::format("{}: longer than {} bytes", path, most_bytes));
   return text;
 }
 

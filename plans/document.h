@@ -45,8 +45,8 @@ Node parse_yaml(std::string_view text, const std::string& source);
 /// The same for JSON; places are JSON pointers.
 Node parse_json(std::string_view text, const std::string& source);
 
-/// The content of a text file. Throws InputError when it cannot be read or is too long.
-std::string read_text(const std::string& path);
+/// The content of a text file. Throws InputError when it cannot be read or is longer.
+std::string read_text(const std::string& path, std::size_t most_bytes = kLargestText);
 
 /// Throws InputError "<place of the node>: <message>".
 [[noreturn]] void fail(const Node& node, std::string_view message);

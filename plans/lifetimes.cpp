@@ -39,8 +39,7 @@ std::vector<Bytes> live_bytes(const Plan& plan, std::span<const Lifetime> lives,
   return live;
 }
 
-LivePeak live_peak(const Plan& plan, std::span<const Lifetime> lives, std::size_t order_size) {
-  const std::vector<Bytes> live = live_bytes(plan, lives, order_size);
+LivePeak live_peak(std::span<const Bytes> live) {
   if (live.empty()) return {};
   const auto peak = std::max_element(live.begin(), live.end());
   return {static_cast<std::int32_t>(peak - live.begin()), *peak};

@@ -22,11 +22,11 @@ std::vector<Lifetime> lifetimes(const Plan& plan, std::span<const InstructionId>
 std::vector<Bytes> live_bytes(const Plan& plan, std::span<const Lifetime> lifetimes,
                               std::size_t order_size);
 
-/// The largest sum of live device buffers at any position, and the first position that has it.
+/// The largest sum of `live` (as from live_bytes()), and the first position that has it.
 struct LivePeak {
   std::int32_t position = -1;  // -1: the order is empty
   Bytes bytes = 0;
 };
-LivePeak live_peak(const Plan& plan, std::span<const Lifetime> lifetimes, std::size_t order_size);
+LivePeak live_peak(std::span<const Bytes> live);
 
 }  // namespace shardplan

@@ -240,7 +240,7 @@ struct Mesh {
 struct ArenaSize {
   Bytes bytes = 0;              // what the packer reached; the run allocates exactly this
   Bytes issue_order_bytes = 0;  // largest sum of live buffers at any instruction, in issue order
-  Bytes live_bound_bytes = 0;   // no placement needs less: see planner/live_bound.h
+  Bytes live_bound_bytes = 0;   // no placement needs less: see planner/passes/live_bound.h
 
   bool operator==(const ArenaSize&) const = default;
 };

@@ -218,10 +218,7 @@ class StructureCheck {
       }
     };
     check_sizes(i.writes, sizes.writes);
-    if (i.reads.size() >= sizes.reads.size())
-      check_sizes(i.reads, sizes.reads);
-    else
-      check_sizes(i.reads, {sizes.reads.begin(), sizes.reads.begin() + i.reads.size()});
+    check_sizes(i.reads, sizes.reads);
     if (sizes.more_reads) return;
     for (std::size_t o = sizes.reads.size(); o < i.reads.size(); ++o)
       if (std::ranges::find(i.writes, i.reads[o]) == i.writes.end())

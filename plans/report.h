@@ -82,6 +82,10 @@ struct TimelineEntry {
   Seconds end_s = 0;
 };
 
+/// The median of the known durations after the first, which warms caches up and measures memory;
+/// nothing when none is known.
+std::optional<Seconds> steady_step_seconds(const std::vector<StepReport>& steps);
+
 /// What a simulation predicts or a run measured; absent values are not known, never 0. A number of
 /// seconds, a rate, a loss or a norm that is not known is NaN.
 struct Report {

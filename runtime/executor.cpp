@@ -179,20 +179,14 @@ class ThreadJob {
   std::vector<std::thread> threads_;
 };
 
-/// Median step, of all but the first, which also measures memory and warms caches up.
 std::optional<TimeReport> time_of(const Plan& plan, const std::vector<StepReport>& steps) {
-  if (steps.empty()) return {};
-  std::vector<Seconds> seconds;
-  for (const StepReport& step : steps)
-    seconds.push_back(step.seconds);
+  const std::optional<Seconds> steady = steady_step_seconds(steps);
+  if (!steady) return {};
   TimeReport time;
+  time.step_s = *steady;
   time.total_s = 0;
-  for (const Seconds step : seconds)
-    *time.total_s += step;
-  if (seconds.size() > 1) seconds.erase(seconds.begin());
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::ranges::nth_element(seconds, middle);
-  time.step_s = *middle;
+  for (const StepReport& step : steps)
+    *time.total_s += step.seconds;
   const TrainingJob& training = plan.job.training;
   const std::int64_t tokens = training.micro_batch * training.sequence_length *
                               std::max<std::int64_t>(1, micro_steps_of(plan));

@@ -92,7 +92,7 @@ MemoryMeter::MemoryMeter(const Plan& plan, Arena& arena)
 
   const std::vector<InstructionId> order = first_pass(plan);
   const std::vector<Lifetime> lives = lifetimes(plan, order);
-  const LivePeak peak = live_peak(plan, lives, order.size());
+  const LivePeak peak = live_peak(live_bytes(plan, lives, order.size()));
   if (peak.position >= 0) peak_ = order[peak.position];
   for (std::size_t b = 0; b < lives.size(); ++b)
     if (lives[b].first >= 0 && lives[b].first <= peak.position && peak.position <= lives[b].last)

@@ -102,7 +102,7 @@ RankMemory rank_memory(const Plan& plan, const CostConstants& costs) {
   memory.peak_device_bytes = *memory.peak_reserved_bytes + *memory.device_context_bytes +
                              *memory.communicator_bytes + *memory.library_workspace_bytes;
   memory.host_bytes = host_bytes(plan);
-  if (const LivePeak peak = live_peak(plan, lives, order.size()); peak.position >= 0) {
+  if (const LivePeak peak = live_peak(live); peak.position >= 0) {
     const Instruction& instruction = plan.instructions[order[peak.position]];
     memory.peak_at = instruction.name;
     memory.peak_phase = to_string(instruction.phase);

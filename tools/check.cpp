@@ -44,11 +44,15 @@ std::vector<MemoryMetric> metrics_of(const RankMemory& memory) {
   return metrics;
 }
 
+/// True for the metric `wanted` and for those below it: "at_peak" means "at_peak.activations" too.
+bool means(const std::string& wanted, std::string_view metric) {
+  return metric == wanted || metric.starts_with(wanted + ".");
+}
+
 bool is_wanted(const Tolerances& tolerances, std::string_view metric) {
   return tolerances.metrics.empty() ||
-         std::ranges::any_of(tolerances.metrics, [&](const std::string& wanted) {
-           return metric == wanted || metric.starts_with(wanted + ".");
-         });
+         std::ranges::any_of(tolerances.metrics,
+                             [&](const std::string& wanted) { return means(wanted, metric); });
 }
 
 struct Range {
@@ -110,18 +114,10 @@ void hold_rank(const RankReport& predicted, const RankReport& measured,
   }
 }
 
-/// Seconds of a steady step: predicted, or the median of the measured ones after the first, which
-/// warms caches up.
+/// Seconds of a steady step, predicted or measured.
 std::optional<Seconds> step_seconds(const Report& report) {
   if (report.time && report.time->step_s > 0) return report.time->step_s;
-  std::vector<Seconds> seconds;
-  for (const StepReport& step : report.steps)
-    if (std::isfinite(step.seconds)) seconds.push_back(step.seconds);
-  if (seconds.size() > 1) seconds.erase(seconds.begin());
-  if (seconds.empty()) return std::nullopt;
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::ranges::nth_element(seconds, middle);
-  return *middle;
+  return steady_step_seconds(report.steps);
 }
 
 void hold_time(const Report& predicted, const Report& measured, const Tolerances& tolerances,
@@ -157,9 +153,8 @@ std::vector<std::string> not_measured(const Report& predicted, const std::vector
 
 void expect_wanted(const CheckResult& result, const Tolerances& tolerances) {
   for (const std::string& wanted : tolerances.metrics) {
-    const bool found = std::ranges::any_of(result.findings, [&](const Finding& finding) {
-      return finding.metric == wanted || finding.metric.starts_with(wanted + ".");
-    });
+    const bool found = std::ranges::any_of(
+        result.findings, [&](const Finding& finding) { return means(wanted, finding.metric); });
     if (found) continue;
     const bool needs_tolerance = wanted == "step_s" && !tolerances.time_share;
     throw InputError(

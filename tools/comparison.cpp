@@ -33,10 +33,7 @@ std::string none_fits(const std::vector<ComparedStrategy>& rows, const Hardware&
   std::string text = fmt::format("None: {} needs least and does not fit, {}",
                                  to_string(least.strategy), needs_text(least));
   const std::vector<Remedy> changes = remedies(least.plan.job, hardware);
-  if (!changes.empty())
-    text += fmt::format("; what would help first: {} needs {}{}", changes[0].change,
-                        format_bytes(changes[0].device_bytes),
-                        changes[0].fits ? " and fits" : ", still too much");
+  if (!changes.empty()) text += fmt::format("; what would help first: {}", text_of(changes[0]));
   return text + ".";
 }
 

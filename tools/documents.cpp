@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 
 #include "planner/planner.h"
+#include "plans/document.h"
 #include "plans/error.h"
 #include "plans/job_reader.h"
 #include "plans/json_cursor.h"
@@ -18,7 +16,6 @@ namespace shardplan {
 namespace {
 
 constexpr std::size_t kLargestFile = std::size_t{256} << 20;  // bytes
-constexpr std::size_t kReadAtOnce = std::size_t{1} << 20;     // bytes
 
 constexpr std::array kSchemas{
     EnumName{DocumentKind::Plan, "shardplan/plan/1"},
@@ -26,26 +23,6 @@ constexpr std::array kSchemas{
     EnumName{DocumentKind::Comparison, "shardplan/comparison/1"},
     EnumName{DocumentKind::Measurement, "shardplan/measurement/1"},
 };
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw InputError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
-  std::string text;
-  while (file && text.size() <= kLargestFile) {
-    const std::size_t before = text.size();
-    text.resize(before + kReadAtOnce);
-    file.read(text.data() + before, kReadAtOnce);
-    text.resize(before + static_cast<std::size_t>(file.gcount()));
-  }
-  if (file.bad() || !file.eof()) {
-    const bool too_long = text.size() > kLargestFile;
-    throw InputError(fmt::format("{}: {}", path,
-                                 too_long
-                                     ? fmt::format("longer than {} bytes", kLargestFile)
-                                     : fmt::format("cannot be read: {}", std::strerror(errno))));
-  }
-  return text;
-}
 
 DocumentKind kind_of(std::string_view text, const std::string& path) {
   const auto first = text.find_first_not_of(" \t\r\n");
@@ -102,7 +79,7 @@ std::string_view to_string(DocumentKind kind) {
 }
 
 Document read_document(const std::string& path) {
-  std::string text = read_file(path);
+  std::string text = read_text(path, kLargestFile);
   const DocumentKind kind = kind_of(text, path);
   return {kind, path, std::move(text)};
 }

@@ -15,10 +15,7 @@ namespace {
 std::string advice_text(const Job& job, const Hardware& hardware) {
   const std::vector<Remedy> found = remedies(job, hardware);
   if (found.empty()) return "";
-  const Remedy& first = found.front();
-  return fmt::format("What would help first: {} needs {}{}.\n", first.change,
-                     format_bytes(first.device_bytes),
-                     first.fits ? " and fits" : ", still too much");
+  return fmt::format("What would help first: {}.\n", text_of(found.front()));
 }
 
 }  // namespace

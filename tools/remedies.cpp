@@ -59,6 +59,11 @@ Bytes device_bytes(const Plan& plan, const Hardware& hardware) {
   return rank_memory(plan, hardware.costs(plan.profile)).peak_device_bytes.value_or(0);
 }
 
+std::string text_of(const Remedy& remedy) {
+  return fmt::format("{} needs {}{}", remedy.change, format_bytes(remedy.device_bytes),
+                     remedy.fits ? " and fits" : ", still too much");
+}
+
 std::vector<Remedy> remedies(const Job& job, const Hardware& hardware) {
   std::vector<Remedy> found;
   for (const Change& change : changes_of(job)) {

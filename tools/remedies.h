@@ -19,6 +19,9 @@ struct Remedy {
   bool fits = false;
 };
 
+/// "--seq 2048 needs 70.00 GiB and fits".
+std::string text_of(const Remedy& remedy);
+
 /// Single changes that shrink the plan of a job that does not fit, each planned for real, the best
 /// first: those that fit in the order in which a user would rather give something up, then the
 /// others by what they need.

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include "planner/live_bound.h"
 #include "planner/passes/buffer_uses.h"
+#include "planner/passes/live_bound.h"
 #include "plans/lifetimes.h"
 
 namespace shardplan {
@@ -23,9 +23,9 @@ struct Item {
   std::int64_t lifetime() const { return use.last - use.first + 1; }
 };
 
-std::vector<Item> items_of(const Plan& plan) {
+std::vector<Item> items_of(const Plan& plan, const std::vector<BufferUse>& uses) {
   std::vector<Item> items;
-  for (const BufferUse& use : buffer_uses(plan))
+  for (const BufferUse& use : uses)
     items.push_back({use, round_up(plan.buffers[use.buffer].bytes(), kAlignment)});
   return items;
 }
@@ -144,9 +144,10 @@ void pack_arena(Plan& plan) {
   }
   const std::vector<InstructionId> order = unroll(plan, 1);
   const std::vector<Lifetime> lives = lifetimes(plan, order);
-  plan.arena.issue_order_bytes = live_peak(plan, lives, order.size()).bytes;
-  const std::vector<Item> items = items_of(plan);
-  plan.arena.live_bound_bytes = live_bound(plan);
+  plan.arena.issue_order_bytes = live_peak(live_bytes(plan, lives, order.size())).bytes;
+  const std::vector<BufferUse> uses = buffer_uses(plan);
+  const std::vector<Item> items = items_of(plan, uses);
+  plan.arena.live_bound_bytes = live_bound(plan, uses);
   const Placement placement = best_placement(items, plan, plan.arena.live_bound_bytes - prefix);
   for (std::size_t i = 0; i < items.size(); ++i)
     plan.buffers[items[i].use.buffer].offset = prefix + placement.offsets[i];

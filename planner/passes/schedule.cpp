@@ -109,24 +109,11 @@ class Scheduler {
                                                   Category::UnshardedGradients, unit.padded_elems)
                                          : gradients_.back());
     }
+    std::vector<std::string> modules;  // of FSDP units; DDP's buckets are no modules
+    for (const Unit& unit : plan_.units)
+      modules.push_back(unit.name == "root" ? "" : unit.name);
     for (std::size_t vertex = 0; vertex < boost::num_vertices(graph_.dag); ++vertex)
-      unit_of_vertex_.push_back(enclosing_unit(graph_.dag[vertex].module));
-  }
-
-  /// The FSDP unit a module belongs to; -1 for DDP, whose buckets are no modules.
-  int enclosing_unit(const std::string& module) const {
-    int found = -1;
-    std::size_t depth = 0;
-    for (std::size_t u = 0; u < plan_.units.size(); ++u) {
-      const std::string& name = plan_.units[u].name;
-      if (name == "root" && found < 0) found = static_cast<int>(u);
-      const bool inside =
-          module.starts_with(name) && (module.size() == name.size() || module[name.size()] == '.');
-      if (!inside || name.size() <= depth) continue;
-      found = static_cast<int>(u);
-      depth = name.size();
-    }
-    return found;
+      unit_of_vertex_.push_back(deepest_containing(modules, graph_.dag[vertex].module));
   }
 
   void init() {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "plans/error.h"
@@ -72,19 +73,15 @@ std::vector<std::string> common_module_of_users(const ModelGraph& graph) {
 }
 
 std::vector<ParameterGroup> fsdp_units(const ModelGraph& graph, const WrapPolicy& policy) {
-  const std::vector<std::string> wrapped = wrapped_modules(graph, policy);
+  std::vector<std::string> modules{""};
+  std::ranges::copy(wrapped_modules(graph, policy), std::back_inserter(modules));
   const std::vector<std::string> users = common_module_of_users(graph);
   std::vector<ParameterGroup> groups{{"root", {}}};
-  for (const std::string& module : wrapped)
-    groups.push_back({module, {}});
-  for (std::size_t parameter = 0; parameter < users.size(); ++parameter) {
-    std::size_t owner = 0;  // modules are few per depth; the longest containing path is the deepest
-    for (std::size_t g = 1; g < groups.size(); ++g)
-      if (contains(groups[g].name, users[parameter]) &&
-          (owner == 0 || groups[g].name.size() > groups[owner].name.size()))
-        owner = g;
-    groups[owner].parameters.push_back(static_cast<int>(parameter));
-  }
+  for (std::size_t m = 1; m < modules.size(); ++m)
+    groups.push_back({modules[m], {}});
+  for (std::size_t parameter = 0; parameter < users.size(); ++parameter)
+    groups[deepest_containing(modules, users[parameter])].parameters.push_back(
+        static_cast<int>(parameter));
   std::erase_if(groups, [](const ParameterGroup& group) { return group.parameters.empty(); });
   return groups;
 }
@@ -122,6 +119,14 @@ std::vector<ParameterGroup> ddp_buckets(const ModelGraph& graph, const Tape& tap
 }
 
 }  // namespace
+
+int deepest_containing(std::span<const std::string> modules, const std::string& path) {
+  int deepest = -1;
+  for (std::size_t m = 0; m < modules.size(); ++m)
+    if (contains(modules[m], path) && (deepest < 0 || modules[m].size() > modules[deepest].size()))
+      deepest = static_cast<int>(m);
+  return deepest;
+}
 
 std::vector<ParameterGroup> wrap(const ModelGraph& graph, const Tape& tape, const Job& job) {
   if (job.strategy.sharding == Strategy::Ddp) return ddp_buckets(graph, tape, job.strategy.ddp);

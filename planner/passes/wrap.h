@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@ struct ParameterGroup {
   std::string name;             // module path, "root" or "bucket.0"
   std::vector<int> parameters;  // into ModelGraph::parameters, in flat order
 };
+
+/// Index of the deepest of `modules` that contains `path` or is it ("" is the root and contains
+/// all); -1: none.
+int deepest_containing(std::span<const std::string> modules, const std::string& path);
 
 /// Groups the parameters by the job's wrap policy: each belongs to the deepest wrapped module that
 /// contains all of its users; what is left belongs to the root, which comes first. With DDP:

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <map>
 
-#include "planner/live_bound.h"
 #include "planner/passes/buffer_uses.h"
+#include "planner/passes/live_bound.h"
 #include "planner/passes/synchronise.h"
 #include "planner/planner.h"
 #include "plans/verify.h"
@@ -127,7 +127,8 @@ RC_GTEST_PROP(LiveBound, IsTheHeaviestSetOfUnorderedBuffers, ()) {
   plan.segments = {{"all", 0, instructions}};
   plan.program = {{.segment = 0}};
   add_data_waits(plan);
-  RC_ASSERT(live_bound(plan) == heaviest_antichain(plan, buffer_uses(plan)));
+  const std::vector<BufferUse> uses = buffer_uses(plan);
+  RC_ASSERT(live_bound(plan, uses) == heaviest_antichain(plan, uses));
 }
 
 }  // namespace

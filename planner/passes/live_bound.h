@@ -1,5 +1,8 @@
 #pragma once
 
+#include <vector>
+
+#include "planner/passes/buffer_uses.h"
 #include "plans/plan.h"
 
 namespace shardplan {
@@ -8,6 +11,7 @@ namespace shardplan {
 /// no placement of whole buffers can do with less. Exact: the maximum-weight antichain, by
 /// Dilworth's theorem as a maximum flow. Requires that all accesses to one buffer are ordered
 /// (verify() proves it).
-Bytes live_bound(const Plan& plan);
+/// `uses` are those of buffer_uses(plan).
+Bytes live_bound(const Plan& plan, const std::vector<BufferUse>& uses);
 
 }  // namespace shardplan

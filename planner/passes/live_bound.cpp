@@ -1,4 +1,4 @@
-#include "planner/live_bound.h"
+#include "planner/passes/live_bound.h"
 
 #include <boost/graph/adjacency_list.hpp>
 #include <boost/graph/boykov_kolmogorov_max_flow.hpp>
@@ -7,8 +7,6 @@
 #include <array>
 #include <limits>
 #include <vector>
-
-#include "planner/passes/buffer_uses.h"
 
 namespace shardplan {
 namespace {
@@ -59,7 +57,7 @@ std::int32_t first_after(const HappensBefore& order, const std::vector<std::int3
 // serve all buffers when bytes pass from a buffer to a later one. Bytes that can be passed on are a
 // maximum flow: from a buffer's end to the first instruction of each stream that comes after it,
 // along the streams, and into the buffers whose use begins there.
-Bytes live_bound(const Plan& plan) {
+Bytes live_bound(const Plan& plan, const std::vector<BufferUse>& uses) {
   const std::vector<InstructionId> order = unroll(plan, 1);
   const HappensBefore happens_before(plan, order);
   std::array<std::vector<std::int32_t>, kStreams> positions;
@@ -69,7 +67,6 @@ Bytes live_bound(const Plan& plan) {
     positions[stream].push_back(p);
     node_of[p] = 2 + p;
   }
-  const std::vector<BufferUse> uses = buffer_uses(plan);
   const int source = 0;
   const int sink = 1;
   const int first_use = 2 + static_cast<int>(order.size());
