@@ -56,9 +56,12 @@ TEST(CpuStream, NothingRunsAfterAFailedIssue) {
   CpuStream stream([&](const Issue& issue) { return ++runs, issue.id != 1; }, 1);
   for (InstructionId id = 0; id < 4; ++id)
     stream.enqueue({.id = id});
-  EXPECT_TRUE(stream.wait(1));
-  stream.join();
+  while (runs < 2)
+    std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(20ms);
   EXPECT_EQ(runs, 2);
+  stream.stop();
+  EXPECT_TRUE(stream.wait(1));
   EXPECT_FALSE(stream.wait(2));
 }
 
