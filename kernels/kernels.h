@@ -5,6 +5,11 @@
 #include "kernels/gemm.h"
 #include "plans/units.h"
 
+namespace shardplan {
+/// Target of a token that the loss does not count: PyTorch's ignore_index.
+constexpr std::int32_t kIgnoredTarget = -100;
+}  // namespace shardplan
+
 /// Every launcher, in single precision. Legend of shapes: batch, time, channels (C), heads (H),
 /// kv_heads, head_dim (D), vocab (V); rows = batch x time. All tensors are dense and row-major.
 namespace shardplan::cpu {
@@ -116,9 +121,10 @@ void gelu_backward(const float* grad_out, const float* x, float* grad_x, std::in
 /// out = a + b; out may be either.
 void add(const float* a, const float* b, float* out, std::int64_t elems);
 
-/// loss = mean over the rows of -log softmax(logits)[target]; targets of -100 are not counted, and
-/// without any other the loss is NaN and the gradient 0, as in PyTorch. grad_logits = gradient of
-/// loss * grad_scale; it may be `logits` itself. Throws InputError for a target outside [0, vocab).
+/// loss = mean over the rows of -log softmax(logits)[target]; targets of kIgnoredTarget are not
+/// counted, and without any other the loss is NaN and the gradient 0, as in PyTorch. grad_logits =
+/// gradient of loss * grad_scale; it may be `logits` itself. Throws InputError for a target outside
+/// [0, vocab).
 void cross_entropy(const float* logits, const std::int32_t* targets, double* loss,
                    float* grad_logits, std::int64_t rows, std::int64_t vocab, double grad_scale);
 

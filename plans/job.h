@@ -129,6 +129,7 @@ struct RunJob {
   std::string weights;  // safetensors file or folder; empty: initialise from the seed
   std::string tokens;
   Dtype token_dtype = Dtype::UInt16;
+  std::string labels;      // int32 file as long as the tokens, -100: not counted; empty: the tokens
   std::string data_order;  // JSON [step][rank][micro-step] -> sequence numbers; empty: rank-strided
   int steps = 20;
   std::uint64_t seed = 0;

@@ -103,6 +103,7 @@ json run_json(const RunJob& run) {
   return {{"weights", or_null(run.weights)},
           {"tokens", or_null(run.tokens)},
           {"token_dtype", to_string(run.token_dtype)},
+          {"labels", or_null(run.labels)},
           {"data_order", or_null(run.data_order)},
           {"steps", run.steps},
           {"seed", run.seed},

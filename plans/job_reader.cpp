@@ -282,7 +282,7 @@ RunJob read_run(Fields fields) {
   read_name(fields, "token_dtype", run.token_dtype, dtype_from);
   if (run.token_dtype != Dtype::UInt16 && run.token_dtype != Dtype::UInt32)
     fail(*fields.find("token_dtype"), "run.token_dtype: expected uint16 or uint32");
-  supports_only(fields, "labels");
+  fields.read("labels", run.labels);
   fields.read("data_order", run.data_order);
   fields.read("steps", run.steps, 1, kMostSteps);
   fields.read("seed", run.seed, 0, std::numeric_limits<std::int64_t>::max());

@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "kernels/kernels.h"
 #include "plans/error.h"
 
 namespace shardplan {
@@ -13,12 +14,30 @@ namespace {
 
 using nlohmann::json;
 
-const RunJob& with_tokens(const RunJob& run) {
+TokenFile open_tokens(const RunJob& run, std::int64_t sequence_length) {
   if (run.tokens.empty()) throw InputError("run.tokens: missing, expected a file of tokens");
   if (run.token_dtype != Dtype::UInt16 && run.token_dtype != Dtype::UInt32)
     throw InputError(fmt::format("run.token_dtype: {} is not supported, expected uint16 or uint32",
                                  to_string(run.token_dtype)));
-  return run;
+  return {run.tokens, "tokens", run.token_dtype, sequence_length};
+}
+
+/// The labels of `tokens`, where the job has some.
+std::optional<TokenFile> open_labels(const RunJob& run, const TokenFile& tokens,
+                                     std::int64_t sequence_length) {
+  if (run.labels.empty()) return std::nullopt;
+  TokenFile labels(run.labels, "labels", Dtype::Int32, sequence_length);
+  if (labels.tokens() != tokens.tokens())
+    throw InputError(fmt::format("{}: has {} labels, but {} has {} tokens; expected one a token",
+                                 labels.path(), labels.tokens(), tokens.path(), tokens.tokens()));
+  return labels;
+}
+
+template <typename T>
+T load(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
 }
 
 /// Token numbers below this may index the model's first table.
@@ -102,41 +121,40 @@ std::vector<std::int64_t> read_order(const std::string& path, const OrderShape& 
 
 }  // namespace
 
-TokenFile::TokenFile(const RunJob& run, std::int64_t sequence_length)
-    : file_(with_tokens(run).tokens, "tokens"),
-      dtype_(run.token_dtype),
-      sequence_length_(sequence_length) {
+TokenFile::TokenFile(const std::string& path, const std::string& what, Dtype dtype,
+                     std::int64_t sequence_length)
+    : file_(path, what), dtype_(dtype), sequence_length_(sequence_length) {
   const auto bytes = static_cast<std::int64_t>(file_.bytes().size());
   if (bytes % size_of(dtype_) != 0)
-    throw InputError(fmt::format("{}: {} bytes are no whole number of {}-byte tokens", path(),
-                                 bytes, size_of(dtype_)));
-  const std::int64_t tokens = bytes / size_of(dtype_);
-  sequences_ = (tokens - 1) / sequence_length_;
-  if (tokens < sequence_length_ + 1)
-    throw InputError(fmt::format("{}: {} tokens are too few, a sequence of {} needs {}", path(),
-                                 tokens, sequence_length_, sequence_length_ + 1));
+    throw InputError(fmt::format("{}: {} bytes are no whole number of {}-byte {}", file_.path(),
+                                 bytes, size_of(dtype_), what));
+  tokens_ = bytes / size_of(dtype_);
+  if (tokens_ < sequence_length_ + 1)
+    throw InputError(fmt::format("{}: {} {} are too few, a sequence of {} needs {}", file_.path(),
+                                 tokens_, what, sequence_length_, sequence_length_ + 1));
 }
 
-std::uint32_t TokenFile::token(std::int64_t position) const {
+std::int64_t TokenFile::token(std::int64_t position) const {
   const std::byte* from = file_.bytes().data() + position * size_of(dtype_);
-  if (dtype_ == Dtype::UInt16) {
-    std::uint16_t value;
-    std::memcpy(&value, from, sizeof(value));
-    return value;
+  switch (dtype_) {
+    case Dtype::UInt16: return load<std::uint16_t>(from);
+    case Dtype::UInt32: return load<std::uint32_t>(from);
+    case Dtype::Int32: return load<std::int32_t>(from);
+    default: break;
   }
-  std::uint32_t value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
+  check(false, "tokens are uint16, uint32 or int32");
+  return 0;
 }
 
 void TokenFile::read(std::int64_t sequence, int shift, std::int64_t vocabulary,
                      std::span<std::int32_t> out) const {
   const std::int64_t begin = sequence * sequence_length_ + shift;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::uint32_t value = token(begin + i);
-    if (value >= vocabulary)
-      throw InputError(fmt::format("{}: token {} at position {} is not below the vocabulary's {}",
-                                   path(), value, begin + i, vocabulary));
+    const std::int64_t value = token(begin + i);
+    const bool ignored = dtype_ == Dtype::Int32 && value == kIgnoredTarget;
+    if (!ignored && (value < 0 || value >= vocabulary))
+      throw InputError(fmt::format("{}: token {} at position {} is not in 0 .. {}, the vocabulary",
+                                   path(), value, begin + i, vocabulary - 1));
     out[i] = static_cast<std::int32_t>(value);
   }
 }
@@ -158,7 +176,8 @@ std::int64_t DataOrder::sequence(std::int64_t step, std::int64_t rank, std::int6
 }
 
 Batches::Batches(const Plan& plan)
-    : tokens_(plan.job.run, plan.job.training.sequence_length),
+    : tokens_(open_tokens(plan.job.run, plan.job.training.sequence_length)),
+      labels_(open_labels(plan.job.run, tokens_, plan.job.training.sequence_length)),
       sequence_length_(plan.job.training.sequence_length),
       vocabulary_(vocabulary_of(plan)),
       order_(plan.job.run.data_order, order_shape_of(plan), tokens_.sequences()) {}
@@ -166,9 +185,11 @@ Batches::Batches(const Plan& plan)
 void Batches::read(Source source, std::int64_t step, std::int64_t rank, std::int64_t micro_step,
                    std::span<std::int32_t> out) const {
   const auto batch = static_cast<std::int64_t>(out.size()) / sequence_length_;
+  const bool targets = source == Source::Targets;
+  const TokenFile& file = targets && labels_ ? *labels_ : tokens_;
   for (std::int64_t i = 0; i < batch; ++i)
-    tokens_.read(order_.sequence(step, rank, micro_step, i), source == Source::Targets ? 1 : 0,
-                 vocabulary_, out.subspan(i * sequence_length_, sequence_length_));
+    file.read(order_.sequence(step, rank, micro_step, i), targets ? 1 : 0, vocabulary_,
+              out.subspan(i * sequence_length_, sequence_length_));
 }
 
 std::int64_t micro_steps_of(const Plan& plan) {

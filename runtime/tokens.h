@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,27 +12,32 @@
 
 namespace shardplan {
 
-/// A stream of little-endian uint16 or uint32 tokens in a file, cut into sequences of T tokens:
-/// sequence i is tokens i*T .. i*T+T-1, its targets are one later.
+/// A stream of little-endian tokens in a file, cut into sequences of T tokens: sequence i is tokens
+/// i*T .. i*T+T-1, its targets are one later. Labels are a stream of the same form, in which an
+/// entry may be kIgnoredTarget.
 class TokenFile {
  public:
-  /// Throws InputError when the file cannot be read or holds no whole sequence.
-  TokenFile(const RunJob& run, std::int64_t sequence_length);
+  /// `what` names the file in errors: "tokens". `dtype`: uint16, uint32 or int32. Throws InputError
+  /// when the file cannot be read or holds no whole sequence.
+  TokenFile(const std::string& path, const std::string& what, Dtype dtype,
+            std::int64_t sequence_length);
 
-  std::int64_t sequences() const { return sequences_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t sequences() const { return (tokens_ - 1) / sequence_length_; }
   const std::string& path() const { return file_.path(); }
   /// The T tokens from `shift` (0: inputs, 1: targets) after the begin of the sequence on. Throws
-  /// InputError with the position of a token outside [0, vocabulary).
+  /// InputError with the position of a token outside [0, vocabulary); kIgnoredTarget is allowed to
+  /// files of signed numbers.
   void read(std::int64_t sequence, int shift, std::int64_t vocabulary,
             std::span<std::int32_t> out) const;
 
  private:
-  std::uint32_t token(std::int64_t position) const;
+  std::int64_t token(std::int64_t position) const;
 
   MappedFile file_;
   const Dtype dtype_;
   const std::int64_t sequence_length_;
-  std::int64_t sequences_ = 0;
+  std::int64_t tokens_ = 0;
 };
 
 /// The extents of a job's order of data.
@@ -63,7 +69,7 @@ class DataOrder {
 /// The batches of a job, for all ranks.
 class Batches {
  public:
-  /// Throws InputError for bad tokens or a bad data order.
+  /// Throws InputError for bad tokens or labels or a bad data order.
   explicit Batches(const Plan& plan);
 
   /// Inputs or targets of one micro-batch, int32 [micro_batch, T].
@@ -72,6 +78,7 @@ class Batches {
 
  private:
   TokenFile tokens_;
+  std::optional<TokenFile> labels_;  // none: the targets are the tokens
   const std::int64_t sequence_length_;
   const std::int64_t vocabulary_;
   DataOrder order_;

@@ -12,15 +12,13 @@
 namespace shardplan::cpu {
 namespace {
 
-constexpr std::int32_t kIgnored = -100;  // PyTorch's ignore_index
-
 std::int64_t counted_rows(const std::int32_t* targets, std::int64_t rows, std::int64_t vocab) {
   std::int64_t counted = 0;
   for (std::int64_t row = 0; row < rows; ++row) {
-    if (targets[row] == kIgnored) continue;
+    if (targets[row] == kIgnoredTarget) continue;
     if (targets[row] < 0 || targets[row] >= vocab)
       throw InputError(fmt::format("target {} at position {} of the batch: expected 0 to {}, or {}",
-                                   targets[row], row, vocab - 1, kIgnored));
+                                   targets[row], row, vocab - 1, kIgnoredTarget));
     ++counted;
   }
   return counted;
@@ -52,7 +50,7 @@ void cross_entropy(const float* logits, const std::int32_t* targets, double* los
   double sum = 0;
   for (std::int64_t row = 0; row < rows; ++row) {
     float* gradient = grad_logits + row * vocab;
-    if (targets[row] == kIgnored)
+    if (targets[row] == kIgnoredTarget)
       std::fill_n(gradient, vocab, 0.0F);
     else
       sum += row_loss(logits + row * vocab, targets[row], gradient, vocab, grad_scale / counted);

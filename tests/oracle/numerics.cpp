@@ -3,13 +3,19 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <limits>
 #include <optional>
+#include <span>
+#include <vector>
 
+#include "kernels/kernels.h"
 #include "planner/planner.h"
 #include "plans/error.h"
 #include "plans/verify.h"
 #include "runtime/executor.h"
 #include "runtime/safetensors.h"
+#include "runtime/tokens.h"
 #include "simulator/simulate.h"
 #include "tests/oracle/numerics_case.h"
 #include "tests/oracle/numerics_checks.h"
@@ -38,6 +44,26 @@ class TemporaryFolder {
  private:
   fs::path path_;
 };
+
+/// Writes the labels of numerics/README.md: target p of sequence i is token i*T + p + 1, and not
+/// counted when (31 i + 17 p) mod 7 < i mod 5. Returns the path.
+std::string write_masked_labels(const Job& job, const fs::path& folder) {
+  const std::int64_t time = job.training.sequence_length;
+  const TokenFile tokens(job.run.tokens, "tokens", job.run.token_dtype, time);
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(tokens.tokens()), kIgnoredTarget);
+  const std::span<std::int32_t> targets = std::span(labels).subspan(1);
+  for (std::int64_t i = 0; i < tokens.sequences(); ++i) {
+    tokens.read(i, 1, std::numeric_limits<std::int32_t>::max(), targets.subspan(i * time, time));
+    for (std::int64_t p = 0; p < time; ++p)
+      if ((31 * i + 17 * p) % 7 < i % 5) targets[i * time + p] = kIgnoredTarget;
+  }
+  const fs::path path = folder / "labels.bin";
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(labels.data()),
+             static_cast<std::streamsize>(labels.size() * sizeof(labels.front())));
+  if (!file.flush()) throw SystemError(path.string() + ": cannot be written");
+  return path.string();
+}
 
 Plan verified_plan(const Job& job) {
   Plan plan = make_plan(job);
@@ -119,6 +145,7 @@ Outcome outcome_of(const NumericsCase& one, const NumericsOptions& options, cons
   job.strategy.profile = options.profile;
   job.run.output = output.string();
   try {
+    if (one.masked) job.run.labels = write_masked_labels(job, output);
     outcome.checks = checks_of(one, job, costs);
   } catch (const InputError& error) {
     outcome.error = error.what();

@@ -48,6 +48,7 @@ struct NumericsCase {
   std::string not_supported;  // why it cannot be run yet; empty: it can
   /// Without profile and output. Only the name is set in a case that is not supported.
   Job job;
+  bool masked = false;  // targets are counted only where the layout's rule says so
   NumericsExpectation expected;
   NumericsLimits limits;
   /// Reference weights after the last step, where the case has them.

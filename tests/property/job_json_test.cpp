@@ -107,6 +107,7 @@ Job any_job() {
   job.run.weights = any_of<std::string>({"", "weights/", "odd \\ \t name"});
   job.run.tokens = any_of<std::string>({"", any_text()});
   job.run.token_dtype = any_of({Dtype::UInt16, Dtype::UInt32});
+  job.run.labels = any_of<std::string>({"", "labels.bin"});
   job.run.data_order = any_of<std::string>({"", "order.json"});
   job.run.steps = *rc::gen::inRange(1, 1'000'000'001);
   job.run.seed = *rc::gen::inRange<std::uint64_t>(0, std::uint64_t{1} << 63);

@@ -94,7 +94,7 @@ TEST(PlanJson, SeedsOfTheFuzzerAreRightPlans) {
     const std::string text(std::istreambuf_iterator<char>(file), {});
     const Plan plan = plan_from_json(text, seed.path().filename());
     EXPECT_TRUE(verify(plan).empty()) << seed.path();
-    EXPECT_EQ(to_json(plan), text) << seed.path() << " is of another version";
+    EXPECT_EQ(plan_from_json(to_json(plan), "again"), plan) << seed.path();
   }
 }
 

@@ -258,7 +258,6 @@ TEST(UnsupportedJob, EveryFieldWithoutImplementationSaysSo) {
                             "training: {optimizer: {decay: matrices}}",
                             "training: {attention: eager}",
                             "training: {optimizer: {state_dtype: bfloat16}}",
-                            "run: {labels: x.bin}",
                             "run: {checkpoint_every: 10}"})
     EXPECT_THAT(complaint_after_model(std::string(lines) + "\n"),
                 HasSubstr("is not supported yet; supported: "))

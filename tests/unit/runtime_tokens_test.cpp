@@ -28,17 +28,19 @@ std::string counting(int tokens, int bytes) {
   return content;
 }
 
-RunJob run_with(const std::string& tokens, Dtype dtype) {
-  RunJob run;
-  run.tokens = tokens;
-  run.token_dtype = dtype;
-  return run;
+/// Little-endian int32 numbers.
+std::string numbers(const std::vector<std::int32_t>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(std::int32_t)};
+}
+
+TokenFile open(const std::string& path, Dtype dtype, std::int64_t sequence_length) {
+  return {path, "tokens", dtype, sequence_length};
 }
 
 TEST(TokenFile, TargetsAreInputsOneLater) {
   const ScratchFolder folder;
   for (const auto& [dtype, bytes] : {std::pair{Dtype::UInt16, 2}, std::pair{Dtype::UInt32, 4}}) {
-    const TokenFile file(run_with(folder.file("tokens.bin", counting(321, bytes)), dtype), 4);
+    const TokenFile file = open(folder.file("tokens.bin", counting(321, bytes)), dtype, 4);
     EXPECT_EQ(file.sequences(), 80);
     std::vector<std::int32_t> out(4);
     file.read(79, 0, 1000, out);
@@ -51,31 +53,29 @@ TEST(TokenFile, TargetsAreInputsOneLater) {
 TEST(TokenFile, TheLastSequenceNeedsItsTarget) {
   const ScratchFolder folder;
   const std::string path = folder.file("tokens.bin", counting(8, 2));
-  EXPECT_EQ(TokenFile(run_with(path, Dtype::UInt16), 4).sequences(), 1);
-  EXPECT_THAT(error_of<InputError>([&] { TokenFile file(run_with(path, Dtype::UInt16), 8); }),
+  EXPECT_EQ(open(path, Dtype::UInt16, 4).sequences(), 1);
+  EXPECT_THAT(error_of<InputError>([&] { open(path, Dtype::UInt16, 8); }),
               HasSubstr("8 tokens are too few, a sequence of 8 needs 9"));
 }
 
 TEST(TokenFile, ATokenOutsideTheVocabularyIsNamedWithItsPosition) {
   const ScratchFolder folder;
-  const TokenFile file(run_with(folder.file("t.bin", counting(100, 2)), Dtype::UInt16), 10);
+  const TokenFile file = open(folder.file("t.bin", counting(100, 2)), Dtype::UInt16, 10);
   std::vector<std::int32_t> out(10);
   file.read(3, 0, 40, out);
   EXPECT_THAT(error_of<InputError>([&] { file.read(3, 1, 40, out); }),
-              HasSubstr("t.bin: token 40 at position 40 is not below the vocabulary's 40"));
+              HasSubstr("t.bin: token 40 at position 40 is not in 0 .. 39, the vocabulary"));
 }
 
 TEST(TokenFile, FilesThatAreNoTokensAreRefused) {
   const ScratchFolder folder;
   const auto error = [](const std::string& path, Dtype dtype) {
-    return error_of<InputError>([&] { TokenFile file(run_with(path, dtype), 4); });
+    return error_of<InputError>([&] { open(path, dtype, 4); });
   };
-  EXPECT_THAT(error("", Dtype::UInt16), HasSubstr("run.tokens: missing"));
   EXPECT_THAT(error(folder.path("nowhere"), Dtype::UInt16), HasSubstr("nowhere: cannot read"));
   EXPECT_THAT(error(folder.path(""), Dtype::UInt16), HasSubstr("not a regular file"));
   EXPECT_THAT(error(folder.file("odd", "123"), Dtype::UInt16), HasSubstr("no whole number"));
   EXPECT_THAT(error(folder.file("empty", ""), Dtype::UInt16), HasSubstr("0 tokens are too few"));
-  EXPECT_THAT(error(folder.file("text", "12345678"), Dtype::Float32), HasSubstr("token_dtype"));
 }
 
 TEST(DataOrder, TheDefaultReadsEverySequenceOnceBeforeItStartsAgain) {
@@ -135,6 +135,47 @@ TEST(Batches, RanksReadTheirOwnSequences) {
   EXPECT_THAT(out, ElementsAre(8, 9, 10, 11, 12, 0, 1, 2));
   batches.read(Source::Targets, 0, 1, 0, out);
   EXPECT_THAT(out, ElementsAre(9, 10, 11, 12, 0, 1, 2, 3));
+}
+
+/// Two sequences of 4 tokens; the tests change the job of this plan.
+Plan plan_of_eight_tokens(const ScratchFolder& folder) {
+  return testing::two_unit_plan(
+      {.world = 1, .tokens = folder.file("tokens.bin", counting(9, 2)), .output = ""});
+}
+
+TEST(Batches, LabelsReplaceTheTargetsAndMayBeIgnored) {
+  const ScratchFolder folder;
+  Plan plan = plan_of_eight_tokens(folder);
+  plan.job.run.labels =
+      folder.file("labels.bin", numbers({-100, 5, -100, 3, 2, 1, -100, -100, 12}));
+  const Batches batches(plan);
+  std::vector<std::int32_t> out(8);
+  batches.read(Source::Tokens, 0, 0, 0, out);
+  EXPECT_THAT(out, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  batches.read(Source::Targets, 0, 0, 0, out);
+  EXPECT_THAT(out, ElementsAre(5, -100, 3, 2, 1, -100, -100, 12));
+}
+
+TEST(Batches, LabelsThatAreNoTargetsAreRefused) {
+  const ScratchFolder folder;
+  Plan plan = plan_of_eight_tokens(folder);
+  std::vector<std::int32_t> out(8);
+  const auto error = [&](const std::vector<std::int32_t>& labels) {
+    plan.job.run.labels = folder.file("labels.bin", numbers(labels));
+    return error_of<InputError>([&] { Batches(plan).read(Source::Targets, 0, 0, 0, out); });
+  };
+  EXPECT_THAT(error({0, 1, 2, 3, 4, 5, 6, 7, -1}), HasSubstr("token -1 at position 8"));
+  EXPECT_THAT(error({0, 1, 2, 3, 4, 5, 6, 7}), HasSubstr("8 labels, but"));
+}
+
+TEST(Batches, AJobWithoutTokensIsRefused) {
+  const ScratchFolder folder;
+  Plan plan = plan_of_eight_tokens(folder);
+  const auto error = [&] { return error_of<InputError>([&] { const Batches batches(plan); }); };
+  plan.job.run.token_dtype = Dtype::Float32;
+  EXPECT_THAT(error(), HasSubstr("run.token_dtype: float32"));
+  plan.job.run.tokens.clear();
+  EXPECT_THAT(error(), HasSubstr("run.tokens: missing"));
 }
 
 }  // namespace
