@@ -5,7 +5,7 @@ from pathlib import Path
 
 FOLDERS = ("plans", "kernels", "planner", "simulator", "runtime", "tools", "tests")
 CODE = (".h", ".cpp", ".cu", ".cuh")
-_BUILT = re.compile(r"^(build.*|out|\.git|__pycache__)$")
+_BUILT = re.compile(r"^(build.*|out|\.git)$")
 
 
 def files(root: Path):
@@ -14,9 +14,10 @@ def files(root: Path):
     while todo:
         folder = todo.pop()
         for entry in sorted(folder.iterdir()):
+            if entry.name == "__pycache__" or (folder == root and _BUILT.match(entry.name)):
+                continue
             if entry.is_dir():
-                if not (folder == root and _BUILT.match(entry.name)) and entry.name != "__pycache__":
-                    todo.append(entry)
+                todo.append(entry)
             else:
                 yield entry.relative_to(root)
 
