@@ -67,6 +67,7 @@ Plan make_plan(const Job& job, const ModelGraph& graph) {
   plan.profile = profile_of(job);
   plan.mesh = mesh_of(job);
   plan.parameter_count = graph.parameter_count();
+  plan.buffers_bytes = graph.buffers_bytes;
   const Tape tape = autograd(graph, sizes, plan.profile);
   plan.model_flops_per_token = model_flops(tape) / static_cast<double>(sizes.batch * sizes.time);
   const std::vector<ParameterPlace> places = lay_out(plan, graph, wrap(graph, tape, job));
