@@ -307,15 +307,15 @@ Job job_from(const Node& document, const Hardware* hardware) {
 }
 
 Job parse_job(std::string_view yaml, const std::string& source, const Hardware& hardware,
-              std::span<const std::string> overrides) {
+              std::span<const Setting> overrides) {
   Node document = parse_yaml(yaml, source);
-  for (const std::string& setting : overrides)
+  for (const Setting& setting : overrides)
     apply_setting(document, setting);
   return job_from(document, &hardware);
 }
 
 Job read_job(const std::string& path, const Hardware& hardware,
-             std::span<const std::string> overrides) {
+             std::span<const Setting> overrides) {
   if (path.empty()) return parse_job("", "command line", hardware, overrides);
   return parse_job(read_text(path), path, hardware, overrides);
 }

@@ -6,17 +6,17 @@
 
 #include "plans/hardware.h"
 #include "plans/job.h"
+#include "plans/setting.h"
 
 namespace shardplan {
 
 /// Parses a job file; `source` names it in errors ("file:line:column: ..."). `overrides` are
-/// "dotted.field=value" settings applied on top, as --set gives them. Throws InputError.
+/// applied on top. Throws InputError.
 Job parse_job(std::string_view yaml, const std::string& source, const Hardware& hardware,
-              std::span<const std::string> overrides);
+              std::span<const Setting> overrides);
 
 /// Reads the file at `path`, or starts from the defaults when it is empty.
-Job read_job(const std::string& path, const Hardware& hardware,
-             std::span<const std::string> overrides);
+Job read_job(const std::string& path, const Hardware& hardware, std::span<const Setting> overrides);
 
 /// The fully resolved job as JSON text, with the contract's names, and back. Throws InputError.
 std::string job_to_json(const Job& job);

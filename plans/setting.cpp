@@ -29,12 +29,12 @@ Node& child(Node& mapping, const std::string& key, const std::string& where) {
 
 }  // namespace
 
-void apply_setting(Node& document, const std::string& setting) {
-  const std::string where = "--set " + setting;
-  const auto equals = setting.find('=');
+void apply_setting(Node& document, const Setting& setting) {
+  const auto& [text, where] = setting;
+  const auto equals = text.find('=');
   if (equals == std::string::npos || equals == 0)
     throw InputError(where + ": expected field=value, e.g. training.micro_batch=2");
-  const std::string path = setting.substr(0, equals);
+  const std::string path = text.substr(0, equals);
   Node* node = &document;
   for (std::size_t begin = 0; begin <= path.size();) {
     const auto end = std::min(path.find('.', begin), path.size());
@@ -44,7 +44,7 @@ void apply_setting(Node& document, const std::string& setting) {
     node = &child(*node, path.substr(begin, end - begin), where);
     begin = end + 1;
   }
-  *node = parse_yaml(setting.substr(equals + 1), where);
+  *node = parse_yaml(text.substr(equals + 1), where);
   set_place(*node, where);
 }
 

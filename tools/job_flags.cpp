@@ -38,30 +38,32 @@ int count_of(std::string_view flag, const std::string& text) {
 }
 
 /// Settings that --nodes, and --gpus beside it, stand for.
-std::vector<std::string> node_settings(const JobFlags& flags) {
+std::vector<Setting> node_settings(const JobFlags& flags) {
   if (flags.nodes.empty()) return {};
   const int nodes = count_of("--nodes", flags.nodes);
-  std::vector<std::string> settings{fmt::format("cluster.nodes={}", nodes)};
+  std::vector<Setting> settings{{fmt::format("cluster.nodes={}", nodes), "--nodes " + flags.nodes}};
   if (flags.gpus.empty()) return settings;
   const int gpus = count_of("--gpus", flags.gpus);
   if (gpus % nodes != 0)
     throw InputError(fmt::format("--gpus {0}: {0} GPUs do not divide into {1} nodes", gpus, nodes));
-  settings.push_back(fmt::format("cluster.gpus_per_node={}", gpus / nodes));
+  settings.emplace_back(fmt::format("cluster.gpus_per_node={}", gpus / nodes),
+                        "--gpus " + flags.gpus);
   return settings;
 }
 
 }  // namespace
 
-std::vector<std::string> settings_of(const FieldFlag& flag, const std::string& value) {
-  std::vector<std::string> settings{fmt::format("{}={}", flag.field, yaml_scalar(value))};
-  if (flag.field == "model.preset") settings.push_back("model.hf_config=null");
-  if (flag.field == "model.hf_config") settings.push_back("model.preset=null");
+std::vector<Setting> settings_of(const FieldFlag& flag, const std::string& value) {
+  const std::string where = fmt::format("{} {}", flag.flag, value);
+  std::vector<Setting> settings{{fmt::format("{}={}", flag.field, yaml_scalar(value)), where}};
+  if (flag.field == "model.preset") settings.emplace_back("model.hf_config=null", where);
+  if (flag.field == "model.hf_config") settings.emplace_back("model.preset=null", where);
   return settings;
 }
 
 Job job_from(std::string_view yaml, const std::string& source, const JobFlags& flags,
              const Hardware& hardware) {
-  std::vector<std::string> settings = node_settings(flags);
+  std::vector<Setting> settings = node_settings(flags);
   settings.insert(settings.end(), flags.settings.begin(), flags.settings.end());
   Job job = parse_job(yaml, source, hardware, settings);
   if (!flags.gpus.empty() && flags.nodes.empty()) set_world(job, count_of("--gpus", flags.gpus));

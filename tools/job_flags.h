@@ -8,6 +8,7 @@
 
 #include "plans/hardware.h"
 #include "plans/job.h"
+#include "plans/setting.h"
 
 namespace shardplan {
 
@@ -33,17 +34,17 @@ inline constexpr std::array kFieldFlags{
 
 /// A job as the command line gives it: a file, and flags that override single fields of it.
 struct JobFlags {
-  std::string path;                   // empty: the defaults
-  std::vector<std::string> settings;  // "field=value", in order; the last of a field counts
-  std::string gpus;                   // --gpus, or --ranks; empty: not given
-  std::string nodes;                  // --nodes; empty: not given
+  std::string path;               // empty: the defaults
+  std::vector<Setting> settings;  // in order; the last of a field counts
+  std::string gpus;               // --gpus, or --ranks; empty: not given
+  std::string nodes;              // --nodes; empty: not given
 
   bool any() const { return !settings.empty() || !gpus.empty() || !nodes.empty(); }
 };
 
 /// The settings that a FieldFlag with this value stands for. Naming a model by one of the two flags
 /// takes back what the job file says with the other.
-std::vector<std::string> settings_of(const FieldFlag& flag, const std::string& value);
+std::vector<Setting> settings_of(const FieldFlag& flag, const std::string& value);
 
 /// The job that `yaml` and the flags give; `source` names the text in errors. Throws InputError.
 Job job_from(std::string_view yaml, const std::string& source, const JobFlags& flags,

@@ -43,7 +43,7 @@ void add_job(CLI::App& app, JobFlags& job, const char* path, const char* path_he
     app.add_option_function<std::string>(
            std::string(flag.flag),
            [&job, &flag](const std::string& value) {
-             for (std::string& setting : settings_of(flag, value))
+             for (Setting& setting : settings_of(flag, value))
                job.settings.push_back(std::move(setting));
            },
            fmt::format("{} ({})", flag.help, flag.field))

@@ -24,7 +24,7 @@ const Hardware& hardware() {
 }
 
 Job preset_job(const std::string& preset, int gpus) {
-  const std::vector<std::string> settings{
+  const std::vector<Setting> settings{
       "model.preset=" + preset,       "cluster.gpu=h100-sxm-80",
       "cluster.gpus_per_node=8",      "cluster.nodes=" + std::to_string(gpus / 8),
       "strategy.sharding=FULL_SHARD", "training.sequence_length=4096",

@@ -11,11 +11,11 @@ using namespace shardplan;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const Hardware hardware = Hardware::read(data_folder());
   std::string_view text(reinterpret_cast<const char*>(data), size);
-  std::vector<std::string> settings;
+  std::vector<Setting> settings;
   constexpr std::string_view kSet = "--set ";
   if (text.starts_with(kSet)) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    settings.emplace_back(text.substr(kSet.size(), end - kSet.size()));
+    settings.emplace_back(std::string(text.substr(kSet.size(), end - kSet.size())));
     text.remove_prefix(end);
   }
   try {

@@ -17,9 +17,9 @@ namespace {
 constexpr double kMostOverLiveBound = 1.02;
 
 Outcome measure(const std::string& preset, const std::string& strategy, const Hardware& hardware) {
-  const std::vector<std::string> settings{
-      "model.preset=" + preset, "cluster.gpu=h100-sxm-80", "cluster.gpus_per_node=8",
-      "strategy.sharding=" + strategy, "training.sequence_length=1024"};
+  const std::vector<Setting> settings{"model.preset=" + preset, "cluster.gpu=h100-sxm-80",
+                                      "cluster.gpus_per_node=8", "strategy.sharding=" + strategy,
+                                      "training.sequence_length=1024"};
   const Plan plan = make_plan(read_job("", hardware, settings));
   const Bytes bound = plan.arena.live_bound_bytes;
   return {.name = fmt::format("{:16} {:13} arena {:>10}, live bound {:>10}, issue order {:>10}",

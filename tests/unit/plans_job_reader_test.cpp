@@ -16,11 +16,11 @@ const Hardware& hardware() {
   return catalogue;
 }
 
-Job parse(std::string_view yaml, const std::vector<std::string>& settings = {}) {
+Job parse(std::string_view yaml, const std::vector<Setting>& settings = {}) {
   return parse_job(yaml, "job.yaml", hardware(), settings);
 }
 
-std::string complaint(std::string_view yaml, const std::vector<std::string>& settings = {}) {
+std::string complaint(std::string_view yaml, const std::vector<Setting>& settings = {}) {
   try {
     parse(yaml, settings);
     return "";

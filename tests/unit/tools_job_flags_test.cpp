@@ -10,11 +10,14 @@ namespace shardplan {
 namespace {
 
 using testing::ElementsAre;
+using testing::StartsWith;
 
 const Hardware& hardware() {
   static const Hardware read = Hardware::read(data_folder());
   return read;
 }
+
+auto text_is(std::string text) { return testing::Field(&Setting::text, std::move(text)); }
 
 const FieldFlag& flag(std::string_view name) {
   return *std::ranges::find(kFieldFlags, name, &FieldFlag::flag);
@@ -26,12 +29,24 @@ Job job_of(const JobFlags& flags) {
 }
 
 TEST(FieldFlags, SetTheirField) {
-  EXPECT_THAT(settings_of(flag("--seq"), "128"), ElementsAre("training.sequence_length=128"));
-  EXPECT_THAT(settings_of(flag("--gpu"), "A100 80GB"), ElementsAre("cluster.gpu=A100 80GB"));
+  EXPECT_THAT(settings_of(flag("--seq"), "128"),
+              ElementsAre(text_is("training.sequence_length=128")));
+  EXPECT_THAT(settings_of(flag("--gpu"), "A100 80GB"),
+              ElementsAre(text_is("cluster.gpu=A100 80GB")));
+}
+
+TEST(FieldFlags, AreThePlaceOfTheirErrors) {
+  try {
+    job_of({.settings = settings_of(flag("--gpu"), "A200")});
+    FAIL() << "no error";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), StartsWith("--gpu A200: unknown GPU"));
+  }
 }
 
 TEST(FieldFlags, QuoteWhatYamlWouldTakeApart) {
-  EXPECT_THAT(settings_of(flag("--output"), "it's: [x]"), ElementsAre("run.output='it''s: [x]'"));
+  EXPECT_THAT(settings_of(flag("--output"), "it's: [x]"),
+              ElementsAre(text_is("run.output='it''s: [x]'")));
   JobFlags flags{.settings = settings_of(flag("--output"), "it's: [x]")};
   EXPECT_EQ(job_of(flags).run.output, "it's: [x]");
 }

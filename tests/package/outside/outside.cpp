@@ -9,7 +9,7 @@
 int main() {
   using namespace shardplan;
   const Hardware hardware = Hardware::read(data_folder());
-  const std::vector<std::string> settings = {"model.preset=llama-3-8b", "strategy.engine=native"};
+  const std::vector<Setting> settings = {"model.preset=llama-3-8b", "strategy.engine=native"};
   const Plan plan = make_plan(read_job("", hardware, settings));
   const Report report = simulate(plan, hardware.costs(plan.profile));
   const Bytes peak = report.ranks.front().memory.peak_allocated_bytes.value_or(0);
