@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "plans/error.h"
+#include "tests/oracle/allocator.h"
 #include "tests/oracle/arena.h"
 #include "tests/oracle/numerics.h"
 
@@ -28,13 +29,18 @@ int main(int argc, char** argv) {
   numerics->add_option("--filter", options.filter, "Only cases whose names hold this");
   numerics->add_option("--profile", profile, "cpu-onednn or cpu-reference");
   CLI::App* arena = app.add_subcommand("arena", "Memory plans against the live bound, by preset");
-  for (CLI::App* command : {numerics, arena})
+  std::string file;
+  CLI::App* allocator =
+      app.add_subcommand("allocator", "The caching allocator, by request and sequence");
+  allocator->add_option("FILE", file, "Requests and the figures after each")->required();
+  for (CLI::App* command : {numerics, arena, allocator})
     command->add_flag("--json", json, "One JSON object instead of lines");
 
   try {
     app.parse(argc, argv);
     options.profile = profile_from(profile);
     if (json) options.form = oracle::Scorecard::Form::Json;
+    if (allocator->parsed()) return oracle::allocator(file, options.form);
     return arena->parsed() ? oracle::arena(options.form) : oracle::numerics(options);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kWrongInput;
