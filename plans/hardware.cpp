@@ -41,11 +41,11 @@ CostConstants costs_from(Fields fields) {
 
 }  // namespace
 
-GpuSpec gpu_from(const Node& mapping, const std::string& key) {
+GpuSpec gpu_from(const Node& mapping, const std::string& key, const std::string& path) {
   GpuSpec gpu;
   gpu.key = key;
   gpu.name = key;
-  Fields fields(mapping, key);
+  Fields fields(mapping, path);
   fields.read("key", gpu.key);
   fields.read("name", gpu.name);
   fields.find("aliases");  // of the catalogue, which reads them itself
@@ -82,7 +82,7 @@ Hardware Hardware::read(const std::string& folder) {
 void Hardware::read_gpus(const std::string& path) {
   const Node document = parse_yaml(read_text(path), path);
   for (const auto& [key, where, value] : document.entries) {
-    gpus_.push_back(gpu_from(value, key));
+    gpus_.push_back(gpu_from(value, key, key));
     Spellings spellings{key, gpus_.back().name};
     Fields fields(value, key);
     if (const Node* aliases = fields.find("aliases"))

@@ -33,8 +33,9 @@ struct GpuSpec {
   bool operator==(const GpuSpec&) const = default;
 };
 
-/// The GPU that a mapping of gpus.yaml, or of a job, defines. Throws InputError.
-GpuSpec gpu_from(const Node& mapping, const std::string& key);
+/// The GPU that a mapping of gpus.yaml, or of a job, defines; `path` names the mapping's fields in
+/// errors. Throws InputError.
+GpuSpec gpu_from(const Node& mapping, const std::string& key, const std::string& path);
 
 /// Bounds of rates (bytes or operations a second) and latencies in input: no time overflows.
 constexpr double kLeastRate = 1;

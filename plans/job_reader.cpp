@@ -18,7 +18,7 @@ namespace {
 /// Tokens of one rank's micro-batch; more would overflow byte counts of the largest models.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
 constexpr int kMostGpusPerNode = 65'536;
-constexpr int kMostSteps = 1'000'000'000;
+constexpr int kMostSteps = 10'000'000;  // a run keeps some 100 B for each
 
 [[noreturn]] void fail_unsupported(const Node& node, const std::string& what,
                                    std::string_view supported) {
@@ -75,7 +75,8 @@ ModelJob read_model(Fields fields, const Hardware* hardware) {
 
 GpuSpec read_gpu(Fields& fields, const Hardware* hardware) {
   const Node* node = fields.find("gpu");
-  if (node != nullptr && node->kind == Node::Kind::Mapping) return gpu_from(*node, "custom");
+  if (node != nullptr && node->kind == Node::Kind::Mapping)
+    return gpu_from(*node, "custom", "cluster.gpu");
   if (hardware == nullptr) fields.fail("cluster.gpu: expected a mapping");
   if (node == nullptr) return hardware->gpu("h100-sxm-80");
   const std::string name = text_of(*node, "cluster.gpu");
@@ -296,13 +297,15 @@ RunJob read_run(Fields fields) {
 
 Job job_from(const Node& document, const Hardware* hardware) {
   Fields root(document, "");
+  for (const char* section : {"model", "cluster", "strategy", "training", "run"})
+    root.find(section);
+  root.refuse_unknown();  // first: a section with a wrong name would be missed as an empty one
   Job job;
   job.model = read_model(root.section("model"), hardware);
   job.cluster = read_cluster(root, hardware);
   job.strategy = read_strategy(root.section("strategy"), job.cluster.gpu);
   job.training = read_training(root.section("training"));
   job.run = read_run(root.section("run"));
-  root.refuse_unknown();
   return job;
 }
 

@@ -11,12 +11,12 @@
 
 namespace shardplan {
 
-/// Bytes by Category.
-using CategoryBytes = std::array<Bytes, kCategories>;
+/// Bytes by Category; a category without a value is not known.
+using CategoryBytes = std::array<std::optional<Bytes>, kCategories>;
 
 struct PhaseMemory {
-  Bytes peak_bytes = 0;
-  Bytes end_bytes = 0;
+  std::optional<Bytes> peak_bytes;  // no value: no such phase, or not known
+  std::optional<Bytes> end_bytes;
   std::string at;  // instruction of the peak
 };
 
@@ -27,12 +27,12 @@ struct RankMemory {
   std::optional<Bytes> resident_set_bytes;
   std::string peak_phase;
   std::string peak_at;  // instruction name
-  std::optional<CategoryBytes> at_peak;
+  CategoryBytes at_peak;
   std::optional<Bytes> device_context_bytes;
   std::optional<Bytes> communicator_bytes;
   std::optional<Bytes> library_workspace_bytes;
   std::optional<Bytes> host_bytes;
-  std::array<std::optional<PhaseMemory>, kPhases> phases;
+  std::array<PhaseMemory, kPhases> phases;  // by Phase
 };
 
 struct RankReport {

@@ -37,7 +37,7 @@ std::optional<Phase> phase_from(std::string_view name) {
 Json json_of(const CategoryBytes& bytes) {
   Json json = Json::object();
   for (int c = 0; c < kCategories; ++c)
-    json[std::string(to_string(static_cast<Category>(c)))] = bytes[c];
+    json[std::string(to_string(static_cast<Category>(c)))] = or_null(bytes[c]);
   return json;
 }
 
@@ -47,10 +47,11 @@ Json phases_of(const RankMemory& memory) {
     const std::optional<Phase> phase = phase_from(name);
     Json& entry = json[std::string(name)];
     if (!phase) continue;
-    if (const auto& known = memory.phases[static_cast<std::size_t>(*phase)])
-      entry = {{"peak_bytes", known->peak_bytes},
-               {"end_bytes", known->end_bytes},
-               {"at", or_null(known->at)}};
+    const PhaseMemory& known = memory.phases[static_cast<std::size_t>(*phase)];
+    if (known.peak_bytes || known.end_bytes)
+      entry = {{"peak_bytes", or_null(known.peak_bytes)},
+               {"end_bytes", or_null(known.end_bytes)},
+               {"at", or_null(known.at)}};
   }
   return json;
 }
@@ -65,7 +66,7 @@ Json json_of(const RankReport& rank) {
             {"resident_set_bytes", or_null(memory.resident_set_bytes)},
             {"peak_phase", or_null(memory.peak_phase)},
             {"peak_at", or_null(memory.peak_at)},
-            {"at_peak", memory.at_peak ? json_of(*memory.at_peak) : Json()},
+            {"at_peak", json_of(memory.at_peak)},
             {"outside_allocator",
              {{"device_context", or_null(memory.device_context_bytes)},
               {"communicator", or_null(memory.communicator_bytes)},
@@ -187,11 +188,10 @@ std::string text_in(const JsonCursor& json, std::string_view key) {
   return value ? value->text() : "";
 }
 
-std::optional<CategoryBytes> categories_from(const std::optional<JsonCursor>& json) {
-  if (!json) return std::nullopt;
-  CategoryBytes bytes{};
+CategoryBytes categories_from(const std::optional<JsonCursor>& json) {
+  CategoryBytes bytes;
   for (int c = 0; c < kCategories; ++c)
-    bytes[c] = json->at(to_string(static_cast<Category>(c))).integer(0, kMaxBytes);
+    bytes[c] = bytes_in(json, to_string(static_cast<Category>(c)));
   return bytes;
 }
 
@@ -199,9 +199,9 @@ void read_phases(const std::optional<JsonCursor>& json, RankMemory& memory) {
   if (!json) return;
   for (int p = 0; p < kPhases; ++p) {
     const auto entry = json->find(to_string(static_cast<Phase>(p)));
-    if (!entry) continue;
-    memory.phases[p] = {entry->at("peak_bytes").integer(0, kMaxBytes),
-                        entry->at("end_bytes").integer(0, kMaxBytes), text_in(*entry, "at")};
+    if (entry)
+      memory.phases[p] = {bytes_in(entry, "peak_bytes"), bytes_in(entry, "end_bytes"),
+                          text_in(*entry, "at")};
   }
 }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -42,11 +43,11 @@ void expect_executable(const Plan& plan) {
 
 /// A machine that runs out of memory kills at random; better to say so before.
 void expect_memory(const Plan& plan) {
-  const std::optional<Bytes> available = available_memory_bytes();
-  if (!available || plan.arena.bytes <= *available / plan.world_size()) return;
-  throw SystemError(fmt::format(
-      "{} ranks with arenas of {} do not fit this machine, which has {} of memory available",
-      plan.world_size(), format_bytes(plan.arena.bytes), format_bytes(*available)));
+  const MachineFit fit = fit_on_this_machine(plan);
+  if (!fit.fits())
+    throw SystemError(
+        fmt::format("{} ranks need {} together, this machine has {} of memory available",
+                    plan.world_size(), format_bytes(fit.needed), format_bytes(*fit.available)));
 }
 
 cpu::Gemm gemm_of(Profile profile) {
@@ -141,7 +142,7 @@ class ThreadJob {
   }
 
   std::vector<StepReport> steps() const {
-    return {resources_.steps.begin(), resources_.steps.begin() + std::max(plan_.job.run.steps, 0)};
+    return {resources_.steps.begin(), resources_.steps.begin() + steps_done_};
   }
   const RankMemory& memory(std::int64_t rank) const { return ranks_[rank]->memory(); }
   std::map<std::string, std::vector<float>> optimizer_state() const {
@@ -166,6 +167,7 @@ class ThreadJob {
       StepReport& report = resources_.steps[step];
       report.seconds = std::chrono::duration<double>(end - *begin).count();
       begin = end;
+      ++steps_done_;
       if (on_step) on_step(report);
     }
   }
@@ -177,6 +179,7 @@ class ThreadJob {
   JobFailure failure_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::thread> threads_;
+  int steps_done_ = 0;
 };
 
 std::optional<TimeReport> time_of(const Plan& plan, const std::vector<StepReport>& steps) {
@@ -196,6 +199,12 @@ std::optional<TimeReport> time_of(const Plan& plan, const std::vector<StepReport
 }
 
 }  // namespace
+
+MachineFit fit_on_this_machine(const Plan& plan) {
+  constexpr Bytes kMost = std::numeric_limits<Bytes>::max();
+  const bool countable = plan.arena.bytes <= kMost / plan.world_size();
+  return {countable ? plan.arena.bytes * plan.world_size() : kMost, available_memory_bytes()};
+}
 
 Report execute(const Plan& plan, const ExecuteOptions& options) {
   expect_executable(plan);

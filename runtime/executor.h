@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,20 @@ struct ExecuteOptions {
   std::map<std::string, std::vector<float>>* optimizer_state = nullptr;
 };
 
+/// Whether all ranks of a plan fit the memory of this machine.
+struct MachineFit {
+  Bytes needed = 0;                // by all arenas
+  std::optional<Bytes> available;  // no value: the system does not tell
+
+  bool fits() const { return !available || needed <= *available; }
+};
+MachineFit fit_on_this_machine(const Plan& plan);
+
 /// Executes the plan, which verify() must have found without faults, on CPU ranks, one group of
 /// stream threads per rank, all in this process. Writes the weights into job.run.output when the
-/// plan's `save` segment says so. Throws InputError for bad weights or tokens, SystemError naming
-/// rank and instruction when something fails on the way.
+/// plan's `save` segment says so. Throws InputError for bad weights or tokens, SystemError when the
+/// plan does not fit this machine, and, naming rank and instruction, when something fails on the
+/// way.
 Report execute(const Plan& plan, const ExecuteOptions& options);
 
 }  // namespace shardplan

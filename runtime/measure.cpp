@@ -190,10 +190,9 @@ RankMemory MemoryMeter::finish() {
   expect_untouched_outside();
   RankMemory memory;
   memory.peak_allocated_bytes = extent_of(arena_.bytes());
-  memory.at_peak.emplace();
-  memory.at_peak->fill(0);
+  memory.at_peak.fill(0);
   for (const BufferId buffer : at_peak_)
-    (*memory.at_peak)[static_cast<int>(plan_.buffers[buffer].category)] += changed_of(buffer);
+    *memory.at_peak[static_cast<int>(plan_.buffers[buffer].category)] += changed_of(buffer);
   if (peak_ >= 0) {
     memory.peak_at = plan_.instructions[peak_].name;
     memory.peak_phase = to_string(plan_.instructions[peak_].phase);

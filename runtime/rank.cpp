@@ -43,7 +43,8 @@ void Rank::run() noexcept {
   } catch (...) {
     failure_.record(plan_, communicator_.rank(), nullptr);
   }
-  device_.join();  // after a failure, streams may still be reading the memory of other ranks
+  steps_issued_.stop();  // a program need not have a loop over steps
+  device_.join();        // after a failure, streams may still be reading the memory of other ranks
 }
 
 void Rank::stop() noexcept {

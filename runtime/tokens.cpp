@@ -94,8 +94,9 @@ std::vector<std::int64_t> read_order(const std::string& path, const OrderShape& 
   const json content = parse_order(path);
   std::vector<std::int64_t> order;
   if (!content.is_array() || static_cast<std::int64_t>(content.size()) < shape.steps)
-    throw InputError(fmt::format("{}: expected a list of {} steps or more, got {}", path,
-                                 shape.steps, content.size()));
+    throw InputError(fmt::format(
+        "{}: expected a list of {} steps or more, got {}", path, shape.steps,
+        content.is_array() ? std::to_string(content.size()) : std::string(content.type_name())));
   for (std::int64_t step = 0; step < shape.steps; ++step) {
     const std::string at_step = fmt::format("{}: /{}", path, step);
     const json& ranks = expect_list(content[step], shape.ranks, at_step, "ranks");
@@ -153,8 +154,10 @@ void TokenFile::read(std::int64_t sequence, int shift, std::int64_t vocabulary,
     const std::int64_t value = token(begin + i);
     const bool ignored = dtype_ == Dtype::Int32 && value == kIgnoredTarget;
     if (!ignored && (value < 0 || value >= vocabulary))
-      throw InputError(fmt::format("{}: token {} at position {} is not in 0 .. {}, the vocabulary",
-                                   path(), value, begin + i, vocabulary - 1));
+      throw InputError(fmt::format(
+          "{}: {} {} at position {} is not in the vocabulary, 0 .. {}{}", path(),
+          dtype_ == Dtype::Int32 ? "label" : "token", value, begin + i, vocabulary - 1,
+          dtype_ == Dtype::Int32 ? fmt::format(", nor {} (not counted)", kIgnoredTarget) : ""));
     out[i] = static_cast<std::int32_t>(value);
   }
 }

@@ -44,13 +44,14 @@ Bytes host_bytes(const Plan& plan) {
 /// What is alive in device memory at `position`.
 CategoryBytes by_category(const Plan& plan, std::span<const Lifetime> lives,
                           std::int32_t position) {
-  CategoryBytes bytes{};
+  CategoryBytes bytes;
+  bytes.fill(0);
   for (std::size_t b = 0; b < lives.size(); ++b) {
     const Buffer& buffer = plan.buffers[b];
     const bool alive =
         lives[b].first >= 0 && lives[b].first <= position && position <= lives[b].last;
     if (alive && buffer.space == Space::Device)
-      bytes[static_cast<std::size_t>(buffer.category)] += buffer.bytes();
+      *bytes[static_cast<std::size_t>(buffer.category)] += buffer.bytes();
   }
   return bytes;
 }
@@ -70,19 +71,15 @@ std::vector<Bytes> freed_bytes(const Plan& plan, std::span<const Lifetime> lives
 void fill_phases(const Plan& plan, std::span<const InstructionId> order,
                  std::span<const Lifetime> lives, std::span<const Bytes> live, RankMemory& memory) {
   const std::vector<Bytes> freed = freed_bytes(plan, lives, order.size());
-  std::array<std::size_t, kPhases> peaks{};
   for (std::size_t p = 0; p < order.size(); ++p) {
     const auto phase = static_cast<std::size_t>(plan.instructions[order[p]].phase);
-    auto& known = memory.phases[phase];
-    if (!known) known.emplace();
-    if (live[p] > known->peak_bytes) {
-      known->peak_bytes = live[p];
-      peaks[phase] = p;
+    PhaseMemory& known = memory.phases[phase];
+    if (!known.peak_bytes || live[p] > *known.peak_bytes) {
+      known.peak_bytes = live[p];
+      known.at = plan.instructions[order[p]].name;
     }
-    known->end_bytes = live[p] - freed[p];
+    known.end_bytes = live[p] - freed[p];
   }
-  for (std::size_t phase = 0; phase < memory.phases.size(); ++phase)
-    if (auto& known = memory.phases[phase]) known->at = plan.instructions[order[peaks[phase]]].name;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Json json_of(const Finding& finding) {
           {"difference", amount(finding, finding.difference())},
           {"error", has_share ? Json(finding.difference() / finding.predicted) : Json()},
           {"allowed", amount(finding, finding.allowed)},
-          {"passed", finding.passed}};
+          {"passed", finding.passed()}};
 }
 
 }  // namespace

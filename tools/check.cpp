@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 
 #include "plans/error.h"
 
@@ -36,11 +37,10 @@ std::vector<MemoryMetric> metrics_of(const RankMemory& memory) {
       {"outside_allocator.library_workspace", Device, memory.library_workspace_bytes}};
   for (int c = 0; c < kCategories; ++c)
     metrics.push_back({fmt::format("at_peak.{}", to_string(static_cast<Category>(c))), Allocated,
-                       memory.at_peak ? std::optional((*memory.at_peak)[c]) : std::nullopt});
+                       memory.at_peak[c]});
   for (int p = 0; p < kPhases; ++p)
-    metrics.push_back(
-        {fmt::format("phases.{}.peak_bytes", to_string(static_cast<Phase>(p))), Allocated,
-         memory.phases[p] ? std::optional(memory.phases[p]->peak_bytes) : std::nullopt});
+    metrics.push_back({fmt::format("phases.{}.peak_bytes", to_string(static_cast<Phase>(p))),
+                       Allocated, memory.phases[p].peak_bytes});
   return metrics;
 }
 
@@ -58,7 +58,7 @@ bool is_wanted(const Tolerances& tolerances, std::string_view metric) {
 struct Range {
   std::int64_t first = 0;
   std::int64_t last = 0;
-  bool includes(const Range& other) const { return first <= other.first && other.last <= last; }
+  bool includes(std::int64_t rank) const { return first <= rank && rank <= last; }
 };
 
 /// "0-7" or "3".
@@ -74,21 +74,70 @@ Range range_of(const std::string& text) {
   return range;
 }
 
-const RankReport& entry_for(const Report& predicted, const std::string& ranks) {
-  const Range range = range_of(ranks);
-  for (const RankReport& rank : predicted.ranks)
-    if (range_of(rank.ranks).includes(range)) return rank;
-  throw InputError(
-      fmt::format("rank {} was measured, but no entry of the prediction includes it", ranks));
+/// The entries of the expectation that speak of these ranks.
+std::vector<const RankReport*> entries_for(const Report& expected, const Range& range,
+                                           const std::string& against) {
+  std::vector<const RankReport*> entries;
+  for (std::int64_t next = range.first; next <= range.last;) {
+    const auto entry = std::ranges::find_if(expected.ranks, [&](const RankReport& rank) {
+      return range_of(rank.ranks).includes(next);
+    });
+    if (entry == expected.ranks.end())
+      throw InputError(
+          fmt::format("rank {} was measured, but no entry of the {} includes it", next, against));
+    entries.push_back(&*entry);
+    next = range_of(entry->ranks).last + 1;
+  }
+  return entries;
 }
 
-bool passes(double difference, double allowed, Side side) {
-  switch (side) {
-    case Side::Both: return std::abs(difference) <= allowed;
-    case Side::Over: return difference <= allowed;
-    case Side::Under: return -difference <= allowed;
+/// Ranks of all entries, ascending. Throws InputError when two entries share a rank.
+std::vector<Range> ranks_of(const Report& report) {
+  std::vector<Range> ranges;
+  for (const RankReport& rank : report.ranks)
+    ranges.push_back(range_of(rank.ranks));
+  std::ranges::sort(ranges, {}, &Range::first);
+  for (std::size_t i = 1; i < ranges.size(); ++i)
+    if (ranges[i].first <= ranges[i - 1].last)
+      throw InputError(fmt::format("rank {} has more than one entry", ranges[i].first));
+  return ranges;
+}
+
+/// Ranks of the first list that the second lacks; both ascending.
+std::vector<std::string> missing_ranks(const std::vector<Range>& all,
+                                       const std::vector<Range>& some) {
+  std::vector<std::string> missing;
+  const auto add = [&](std::int64_t first, std::int64_t last) {
+    if (first == last) missing.push_back(fmt::format("rank {}", first));
+    if (first < last) missing.push_back(fmt::format("ranks {}-{}", first, last));
+  };
+  for (const Range& range : all) {
+    std::int64_t next = range.first;
+    for (const Range& known : some) {
+      if (known.last < next || known.first > range.last) continue;
+      add(next, known.first - 1);
+      next = known.last + 1;
+    }
+    add(next, range.last);
   }
-  return false;
+  return missing;
+}
+
+/// How far a difference goes on the side that counts.
+double size_of(double difference, Side side) {
+  switch (side) {
+    case Side::Both: return std::abs(difference);
+    case Side::Over: return difference;
+    case Side::Under: return -difference;
+  }
+  return 0;
+}
+
+/// Holds the two values of a finding against each other.
+Finding judged(Finding finding, const Tolerances& tolerances) {
+  finding.against = tolerances.against;
+  finding.excess = size_of(finding.difference(), tolerances.side) - finding.allowed;
+  return finding;
 }
 
 double allowed_bytes(Bytes predicted, MemoryKind kind, const Tolerances& tolerances) {
@@ -97,20 +146,24 @@ double allowed_bytes(Bytes predicted, MemoryKind kind, const Tolerances& toleran
   return std::max(tolerances.share * static_cast<double>(predicted), static_cast<double>(floor));
 }
 
-/// Adds what one rank shows; `seen` receives the metrics that both sides have.
+/// Adds what one rank shows.
 void hold_rank(const RankReport& predicted, const RankReport& measured,
-               const Tolerances& tolerances, std::vector<Finding>& findings) {
+               const Tolerances& tolerances, CheckResult& result) {
   const std::vector<MemoryMetric> expected = metrics_of(predicted.memory);
   const std::vector<MemoryMetric> actual = metrics_of(measured.memory);
   for (std::size_t m = 0; m < expected.size(); ++m) {
-    if (!expected[m].bytes || !actual[m].bytes || !is_wanted(tolerances, expected[m].name))
+    if (!expected[m].bytes || !is_wanted(tolerances, expected[m].name)) continue;
+    if (!actual[m].bytes) {
+      result.not_measured.push_back(fmt::format("{} on rank {}", expected[m].name, measured.ranks));
       continue;
-    Finding finding{.metric = expected[m].name, .against = "prediction", .ranks = measured.ranks};
-    finding.predicted = static_cast<double>(*expected[m].bytes);
-    finding.measured = static_cast<double>(*actual[m].bytes);
-    finding.allowed = allowed_bytes(*expected[m].bytes, expected[m].kind, tolerances);
-    finding.passed = passes(finding.difference(), finding.allowed, tolerances.side);
-    findings.push_back(std::move(finding));
+    }
+    result.findings.push_back(
+        judged({.metric = expected[m].name,
+                .ranks = measured.ranks,
+                .predicted = static_cast<double>(*expected[m].bytes),
+                .measured = static_cast<double>(*actual[m].bytes),
+                .allowed = allowed_bytes(*expected[m].bytes, expected[m].kind, tolerances)},
+               tolerances));
   }
 }
 
@@ -125,30 +178,29 @@ void hold_time(const Report& predicted, const Report& measured, const Tolerances
   const auto expected = step_seconds(predicted);
   const auto actual = step_seconds(measured);
   if (!tolerances.time_share || !expected || !actual || !is_wanted(tolerances, "step_s")) return;
-  Finding finding{.metric = "step_s", .against = "prediction", .ranks = ""};
-  finding.predicted = *expected;
-  finding.measured = *actual;
-  finding.allowed = *tolerances.time_share * *expected;
-  finding.passed = passes(finding.difference(), finding.allowed, tolerances.side);
-  findings.push_back(std::move(finding));
+  findings.push_back(judged({.metric = "step_s",
+                             .predicted = *expected,
+                             .measured = *actual,
+                             .allowed = *tolerances.time_share * *expected},
+                            tolerances));
 }
 
 bool has_metric(const std::vector<Finding>& findings, std::string_view metric) {
   return std::ranges::find(findings, metric, &Finding::metric) != findings.end();
 }
 
-/// Metrics of the prediction that the measurement lacks.
-std::vector<std::string> not_measured(const Report& predicted, const std::vector<Finding>& findings,
-                                      const Tolerances& tolerances) {
-  std::vector<std::string> missing;
-  for (const RankReport& rank : predicted.ranks)
-    for (const MemoryMetric& metric : metrics_of(rank.memory)) {
-      const bool known = std::ranges::find(missing, metric.name) != missing.end();
-      if (metric.bytes && is_wanted(tolerances, metric.name) && !known &&
-          !has_metric(findings, metric.name))
-        missing.push_back(metric.name);
-    }
-  return missing;
+/// A metric that no rank measured is named once, not for each of them.
+void shorten(const std::vector<MemoryMetric>& metrics, CheckResult& result) {
+  for (const MemoryMetric& metric : metrics) {
+    if (has_metric(result.findings, metric.name)) continue;
+    const auto of_metric = [&](const std::string& missing) {
+      return missing.starts_with(metric.name + " on rank ");
+    };
+    const auto first = std::ranges::find_if(result.not_measured, of_metric);
+    if (first == result.not_measured.end()) continue;
+    *first = metric.name;
+    std::erase_if(result.not_measured, of_metric);
+  }
 }
 
 void expect_wanted(const CheckResult& result, const Tolerances& tolerances) {
@@ -162,7 +214,8 @@ void expect_wanted(const CheckResult& result, const Tolerances& tolerances) {
                     needs_tolerance ? "needs --time-tolerance" : "is not on both sides"));
   }
   if (result.findings.empty())
-    throw InputError("prediction and measurement have no metric in common");
+    throw InputError(
+        fmt::format("{} and measurement have no metric in common", tolerances.against));
 }
 
 }  // namespace
@@ -180,21 +233,22 @@ CheckResult hold_against(const Report& predicted, const Report& measured,
                          const Tolerances& tolerances) {
   if (predicted.world_size != 0 && measured.world_size != 0 &&
       predicted.world_size != measured.world_size)
-    throw InputError(fmt::format("measured on {} ranks, but predicted for {}", measured.world_size,
-                                 predicted.world_size));
+    throw InputError(fmt::format("measured on {} ranks, but the {} is of {}", measured.world_size,
+                                 tolerances.against, predicted.world_size));
+  const std::vector<Range> ranks = ranks_of(measured);
   CheckResult result;
   for (const RankReport& rank : measured.ranks)
-    hold_rank(entry_for(predicted, rank.ranks), rank, tolerances, result.findings);
+    for (const RankReport* entry : entries_for(predicted, range_of(rank.ranks), tolerances.against))
+      hold_rank(*entry, rank, tolerances, result);
   hold_time(predicted, measured, tolerances, result.findings);
   expect_wanted(result, tolerances);
-  result.not_measured = not_measured(predicted, result.findings, tolerances);
+  shorten(metrics_of(RankMemory{}), result);
+  std::ranges::move(missing_ranks(ranks_of(predicted), ranks),
+                    std::back_inserter(result.not_measured));
   return result;
 }
 
 std::vector<Finding> worst_by_metric(const std::vector<Finding>& findings) {
-  const auto excess = [](const Finding& finding) {
-    return std::abs(finding.difference()) - finding.allowed;
-  };
   std::vector<Finding> worst;
   for (const Finding& finding : findings) {
     const auto known = std::ranges::find_if(worst, [&](const Finding& other) {
@@ -202,8 +256,7 @@ std::vector<Finding> worst_by_metric(const std::vector<Finding>& findings) {
     });
     if (known == worst.end()) {
       worst.push_back(finding);
-    } else if (finding.passed < known->passed ||
-               (finding.passed == known->passed && excess(finding) > excess(*known))) {
+    } else if (finding.excess > known->excess) {
       *known = finding;
     }
   }

@@ -23,27 +23,30 @@ namespace {
 
 constexpr std::string_view kSource = "command line: check";
 
+constexpr double kLargestTimeShare = 100;  // steps may be many times slower than predicted
+
 constexpr std::array kSides{EnumName{Side::Over, "over"}, EnumName{Side::Under, "under"}};
 
-/// "3%" or "0.03".
-double share_of(std::string_view flag, const std::string& text) {
+/// "3%" or "0.03", at most `most`.
+double share_of(std::string_view flag, const std::string& text, double most) {
   double value = 0;
   const char* end = text.data() + text.size();
   auto [stop, error] = std::from_chars(text.data(), end, value);
   const bool percent = stop != end && *stop == '%';
   if (percent) ++stop;
   const double share = percent ? value / 100 : value;
-  if (error != std::errc() || stop != end || !(share >= 0 && share <= 1))
+  if (error != std::errc() || stop != end || !(share >= 0 && share <= most))
     throw InputError(
-        fmt::format("{}: {} {}: expected a share such as 3% or 0.03", kSource, flag, text));
+        fmt::format("{}: {} {}: expected a share from 0 to {:.0f}%, such as 3% or 0.03", kSource,
+                    flag, text, 100 * most));
   return share;
 }
 
 Tolerances tolerances_of(const CheckOptions& options) {
   Tolerances tolerances;
-  tolerances.share = share_of("--tolerance", options.tolerance);
+  tolerances.share = share_of("--tolerance", options.tolerance, 1);
   if (!options.time_tolerance.empty())
-    tolerances.time_share = share_of("--time-tolerance", options.time_tolerance);
+    tolerances.time_share = share_of("--time-tolerance", options.time_tolerance, kLargestTimeShare);
   tolerances.exact = options.exact;
   if (!options.one_sided.empty())
     tolerances.side = value_of(kSides, options.one_sided, "side of --one-sided");
@@ -109,10 +112,8 @@ void expect_same_plan(const Report& predicted, const Report& measured,
 std::vector<Finding> hold_against_baseline(const std::string& path, const Report& measured,
                                            Tolerances tolerances) {
   tolerances.side = Side::Over;
-  CheckResult result = hold_against(measurement_of(path), measured, tolerances);
-  for (Finding& finding : result.findings)
-    finding.against = "baseline";
-  return result.findings;
+  tolerances.against = "baseline";
+  return hold_against(measurement_of(path), measured, tolerances).findings;
 }
 
 }  // namespace

@@ -72,8 +72,8 @@ std::string check_text(const CheckResult& result, const Palette& palette) {
     table.add({name_of(finding), finding.ranks.empty() ? "all" : finding.ranks,
                amount_text(finding, finding.predicted), amount_text(finding, finding.measured),
                difference_text(finding), share_of(finding), amount_text(finding, finding.allowed),
-               finding.passed ? "ok" : "FAILED"});
-    if (!finding.passed)
+               finding.passed() ? "ok" : "FAILED"});
+    if (!finding.passed())
       failures += fmt::format("{}: {}\n", palette(Tone::Bad, "Failed"), finding_text(finding));
   }
   std::string text = "\n" + table.text();
@@ -93,9 +93,9 @@ std::string junit_xml(const CheckResult& result) {
   for (const Finding& finding : worst) {
     text += fmt::format("  <testcase classname=\"shardplan.check\" name=\"{}\"",
                         xml_escaped(name_of(finding)));
-    text += finding.passed ? "/>\n"
-                           : fmt::format("><failure message=\"{}\"/></testcase>\n",
-                                         xml_escaped(finding_text(finding)));
+    text += finding.passed() ? "/>\n"
+                             : fmt::format("><failure message=\"{}\"/></testcase>\n",
+                                           xml_escaped(finding_text(finding)));
   }
   for (const std::string& metric : result.not_measured)
     text += fmt::format(

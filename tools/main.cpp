@@ -3,11 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <exception>
 #include <functional>
 #include <new>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "plans/error.h"
@@ -210,25 +213,41 @@ int run_program(int argc, char** argv) {
   throw InputError(fmt::format("command line: expected a command: {}", fmt::join(names, ", ")));
 }
 
+/// One line on standard error. Input that it quotes must not reach the terminal as control
+/// characters.
+void complain(std::string_view message) {
+  std::string line;
+  for (const char c : message)
+    if (std::iscntrl(static_cast<unsigned char>(c)) && c != '\n')
+      line += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else
+      line += c;
+  fmt::print(stderr, "{}\n", line);
+}
+
 }  // namespace
 }  // namespace shardplan
 
 int main(int argc, char** argv) {
-  using namespace shardplan;
+  using shardplan::complain;
+  using shardplan::kMachineFailed;
   try {
-    const int status = run_program(argc, argv);
+    const int status = shardplan::run_program(argc, argv);
     // An answer that nobody could read, because the disk is full or the pipe closed, is none.
-    if (std::fflush(stdout) != 0) throw SystemError("standard output: cannot be written");
+    if (std::fflush(stdout) != 0)
+      throw shardplan::SystemError("standard output: cannot be written");
     return status;
-  } catch (const InputError& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return kWrongInput;
-  } catch (const SystemError& error) {
-    fmt::print(stderr, "{}\n", error.what());
+  } catch (const shardplan::InputError& error) {
+    complain(error.what());
+    return shardplan::kWrongInput;
+  } catch (const shardplan::SystemError& error) {
+    complain(error.what());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "shardplan: not enough memory on this machine\n");
+    complain("shardplan: not enough memory on this machine");
+  } catch (const std::system_error& error) {  // fmt's, about standard output
+    complain(fmt::format("standard output: {}", error.what()));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "shardplan: internal error: {}\n", error.what());
+    complain(fmt::format("shardplan: internal error: {}", error.what()));
   }
   return kMachineFailed;
 }

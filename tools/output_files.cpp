@@ -18,24 +18,36 @@ namespace {
 }
 
 void rename_file(const std::string& from, const std::string& to) {
-  if (std::rename(from.c_str(), to.c_str()) != 0) fail(to, "cannot be written");
+  if (std::rename(from.c_str(), to.c_str()) == 0) return;
+  const int reason = errno;
+  std::remove(from.c_str());
+  errno = reason;
+  fail(to, "cannot be written");
+}
+
+/// False when the text could not be written; errno says why.
+bool write_text(const std::string& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file.close();
+  return static_cast<bool>(file);
 }
 
 }  // namespace
 
 void write_file(const std::string& path, std::string_view text) {
+  std::error_code unknown;
+  const auto target = std::filesystem::status(path, unknown);
+  if (std::filesystem::exists(target) && !std::filesystem::is_regular_file(target)) {
+    if (!write_text(path, text)) fail(path, "cannot be written");
+    return;
+  }
   const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  {
-    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-    if (!file) fail(path, "cannot be written");
-    file.write(text.data(), static_cast<std::streamsize>(text.size()));
-    file.close();
-    if (!file) {
-      const int reason = errno;
-      std::remove(temporary.c_str());
-      errno = reason;
-      fail(path, "cannot be written");
-    }
+  if (!write_text(temporary, text)) {
+    const int reason = errno;
+    std::remove(temporary.c_str());
+    errno = reason;
+    fail(path, "cannot be written");
   }
   rename_file(temporary, path);
 }

@@ -7,7 +7,7 @@
 namespace shardplan {
 
 /// Writes a whole file: under a temporary name beside `path` first, which then takes its place.
-/// Throws SystemError.
+/// What is no file (a pipe, a device) is written to directly. Throws SystemError.
 void write_file(const std::string& path, std::string_view text);
 
 /// Makes the folder and those above it. Throws SystemError.

@@ -77,10 +77,10 @@ std::string heading(const Palette& palette, std::string_view text) {
 std::string categories_text(const RankMemory& memory) {
   Table table({{"category", Align::Left}, {"alive at the peak"}, {"share"}});
   Bytes sum = 0;
-  for (const Bytes bytes : *memory.at_peak)
-    sum += bytes;
+  for (const std::optional<Bytes>& bytes : memory.at_peak)
+    sum += bytes.value_or(0);
   for (int c = 0; c < kCategories; ++c) {
-    const Bytes bytes = (*memory.at_peak)[c];
+    const Bytes bytes = memory.at_peak[c].value_or(0);
     table.add({std::string(to_string(static_cast<Category>(c))), format_bytes(bytes),
                percent(bytes, sum)});
   }
@@ -110,9 +110,9 @@ std::string arena_text(const Report& report, const RankMemory& memory) {
 std::string phases_text(const RankMemory& memory) {
   Table table({{"phase", Align::Left}, {"peak"}, {"at its end"}, {"peak at", Align::Left}});
   for (int p = 0; p < kPhases; ++p)
-    if (const auto& phase = memory.phases[p])
-      table.add({std::string(to_string(static_cast<Phase>(p))), format_bytes(phase->peak_bytes),
-                 format_bytes(phase->end_bytes), phase->at});
+    if (const PhaseMemory& phase = memory.phases[p]; phase.peak_bytes)
+      table.add({std::string(to_string(static_cast<Phase>(p))), or_dash(phase.peak_bytes),
+                 or_dash(phase.end_bytes), phase.at});
   return table.text();
 }
 
@@ -188,7 +188,7 @@ std::string memory_text(const Report& report, const Palette& palette) {
   const RankMemory& memory = fullest(report).memory;
   std::string text = heading(palette, fmt::format("Memory per GPU, at its peak in {} ({})",
                                                   memory.peak_phase, memory.peak_at));
-  if (memory.at_peak) text += categories_text(memory);
+  text += categories_text(memory);
   text += heading(palette, "Memory of the device");
   text += arena_text(report, memory);
   text += heading(palette, "Memory by phase, in issue order");

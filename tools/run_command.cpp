@@ -1,7 +1,7 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -49,8 +49,6 @@ LoadedPlan executable_plan(const JobFlags& flags, const Hardware& hardware) {
   return {verified_plan(job), loaded.note + note};
 }
 
-Bytes physical_memory() { return Bytes{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE); }
-
 std::int64_t tokens_per_step(const Plan& plan) {
   const TrainingJob& training = plan.job.training;
   return training.micro_batch * training.sequence_length * plan.world_size();
@@ -59,6 +57,9 @@ std::int64_t tokens_per_step(const Plan& plan) {
 std::string rate_of(const StepReport& step, std::int64_t tokens) {
   return step.seconds > 0 ? rate_text(static_cast<double>(tokens) / step.seconds) : "";
 }
+
+/// The sign of a NaN means nothing, and is printed all the same.
+double unsigned_nan(double value) { return std::isnan(value) ? std::fabs(value) : value; }
 
 /// What happens while the ranks train: metrics.jsonl, and what the user sees.
 class Follower {
@@ -82,7 +83,8 @@ class Follower {
     } else if (!options_.json && !is_terminal(stdout)) {
       print_line(step, tokens);
     }
-    bar_.show(step.step, fmt::format("loss {:.4f}  {}", step.loss, rate_of(step, tokens)));
+    bar_.show(step.step,
+              fmt::format("loss {:.4f}  {}", unsigned_nan(step.loss), rate_of(step, tokens)));
   }
 
   void finish() {
@@ -95,8 +97,8 @@ class Follower {
     const int stride = std::max(1, steps / kMostLines);
     if (step.step != 1 && step.step != steps && step.step % stride != 0) return;
     fmt::print("step {}/{}  loss {:.4f}  gradient norm {:.4f}  learning rate {:.3g}  {}  {}\n",
-               step.step, steps, step.loss, step.grad_norm, step.learning_rate,
-               format_seconds(step.seconds), rate_of(step, tokens));
+               step.step, steps, unsigned_nan(step.loss), unsigned_nan(step.grad_norm),
+               step.learning_rate, format_seconds(step.seconds), rate_of(step, tokens));
     std::fflush(stdout);
   }
 
@@ -114,6 +116,18 @@ Bytes measured_arena(const Report& measured) {
   return largest;
 }
 
+/// A warning when training left the numbers.
+std::string not_a_number_text(const Report& measured) {
+  const auto lost = std::ranges::find_if(measured.steps, [](const StepReport& step) {
+    return !std::isfinite(step.loss) || !std::isfinite(step.grad_norm);
+  });
+  if (lost == measured.steps.end()) return "";
+  return fmt::format(
+      "Warning: from step {} on, loss or gradient norm is not a finite number; the weights are of "
+      "no use. Try a smaller learning rate, or clip_grad_norm.\n",
+      lost->step);
+}
+
 std::string outcome_text(const Plan& plan, const Report& predicted, const Report& measured) {
   std::string text;
   if (measured.time && !measured.steps.empty())
@@ -123,8 +137,8 @@ std::string outcome_text(const Plan& plan, const Report& predicted, const Report
         measured.steps.size(), duration_text(measured.time->total_s.value_or(0)),
         format_seconds(measured.time->step_s),
         predicted.time ? format_seconds(predicted.time->step_s) : "-",
-        rate_text(measured.time->tokens_per_s), measured.steps.front().loss,
-        measured.steps.back().loss);
+        rate_text(measured.time->tokens_per_s), unsigned_nan(measured.steps.front().loss),
+        unsigned_nan(measured.steps.back().loss));
   return text + fmt::format("Memory of a rank: {} measured, {} predicted.\n",
                             format_bytes(measured_arena(measured)), format_bytes(plan.arena.bytes));
 }
@@ -147,6 +161,8 @@ void write_results(const Plan& plan, const Report& predicted, const Report& meas
 }  // namespace
 
 int run_command(const RunOptions& options) {
+  if (options.json && options.json_lines)
+    throw InputError("command line: run: --json and --json-lines both want standard output");
   expect_cpu_threads(options);
   const Hardware hardware = Hardware::read(data_folder());
   const auto [plan, note] = executable_plan(options.job, hardware);
@@ -154,11 +170,10 @@ int run_command(const RunOptions& options) {
   if (for_people)
     fmt::print("Runs {} on {} CPU ranks of this machine.\n{}\n",
                who_executes(plan.job, plan.profile), plan.world_size(), note);
-  const Bytes needed = plan.arena.bytes * plan.world_size();
-  if (needed > physical_memory()) {
+  if (const MachineFit fit = fit_on_this_machine(plan); !fit.fits()) {
     fmt::print(for_people ? stdout : stderr,
-               "Does not fit: {} ranks need {}, this machine has {}.\n", plan.world_size(),
-               format_bytes(needed), format_bytes(physical_memory()));
+               "Does not fit: {} ranks need {}, this machine has {} of memory available.\n",
+               plan.world_size(), format_bytes(fit.needed), format_bytes(*fit.available));
     return kNo;
   }
   Report predicted = simulate(plan, hardware.costs(plan.profile));
@@ -171,6 +186,7 @@ int run_command(const RunOptions& options) {
     follower.finish();
   }
   write_results(plan, predicted, measured);
+  fmt::print(stderr, "{}", not_a_number_text(measured));
   if (options.json) fmt::print("{}\n", measurement_json(measured, plan));
   if (for_people)
     fmt::print("\n{}Wrote metrics.jsonl, run.json, plan.json, prediction.json{} to {}.\n",

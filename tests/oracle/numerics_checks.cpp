@@ -110,11 +110,6 @@ double bytes_off(std::optional<Bytes> got, std::optional<Bytes> expected) {
   return got && expected ? static_cast<double>(std::llabs(*got - *expected)) : kMissing;
 }
 
-std::optional<Bytes> category_bytes(const RankMemory& memory, int category) {
-  if (!memory.at_peak) return std::nullopt;
-  return (*memory.at_peak)[static_cast<std::size_t>(category)];
-}
-
 }  // namespace
 
 std::vector<Check> against_pytorch(const NumericsCase& one, const Training& got) {
@@ -172,7 +167,7 @@ std::vector<Check> memory_as_predicted(const Plan& plan, const Report& predicted
       peak = std::max(peak, bytes_off(got.peak_allocated_bytes, expected.peak_allocated_bytes));
       for (int i = 0; i < kCategories; ++i) {
         double& worst = by_category[static_cast<std::size_t>(i)];
-        worst = std::max(worst, bytes_off(category_bytes(got, i), category_bytes(expected, i)));
+        worst = std::max(worst, bytes_off(got.at_peak[i], expected.at_peak[i]));
       }
     }
   }

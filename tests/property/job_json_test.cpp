@@ -87,7 +87,7 @@ TrainingJob any_training() {
                         any_positive(),
                         any_share()};
   training.schedule = {any_of({Schedule::Constant, Schedule::Linear, Schedule::Cosine}),
-                       *rc::gen::inRange(0, 1'000'000'001), any_share()};
+                       *rc::gen::inRange(0, 10'000'001), any_share()};
   if (*rc::gen::arbitrary<bool>()) training.clip_grad_norm = any_positive();
   return training;
 }
@@ -109,7 +109,7 @@ Job any_job() {
   job.run.token_dtype = any_of({Dtype::UInt16, Dtype::UInt32});
   job.run.labels = any_of<std::string>({"", "labels.bin"});
   job.run.data_order = any_of<std::string>({"", "order.json"});
-  job.run.steps = *rc::gen::inRange(1, 1'000'000'001);
+  job.run.steps = *rc::gen::inRange(1, 10'000'001);
   job.run.seed = *rc::gen::inRange<std::uint64_t>(0, std::uint64_t{1} << 63);
   job.run.output = any_text();
   return job;

@@ -56,8 +56,10 @@ RC_GTEST_PROP(SimulatedTraining, AFasterGpuNeverMakesAStepSlower, ()) {
 RC_GTEST_PROP(SimulatedTraining, CategoriesAtThePeakAreTheIssueOrderBytes, ()) {
   const Plan plan = any_training_plan();
   const RankMemory memory = simulate(plan, kCosts).ranks.front().memory;
-  RC_ASSERT(std::accumulate(memory.at_peak->begin(), memory.at_peak->end(), Bytes{0}) ==
-            plan.arena.issue_order_bytes);
+  Bytes sum = 0;
+  for (const auto& bytes : memory.at_peak)
+    sum += bytes.value();
+  RC_ASSERT(sum == plan.arena.issue_order_bytes);
   RC_ASSERT(memory.peak_allocated_bytes >= plan.arena.issue_order_bytes);
 }
 

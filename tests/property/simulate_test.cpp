@@ -102,13 +102,12 @@ RC_GTEST_PROP(Simulate, OneRankCommunicatesNothing, ()) {
 RC_GTEST_PROP(Simulate, CategoriesAtThePeakAddUpToTheLargestPhase, ()) {
   const Report report = simulate(random_plan(), kCosts);
   const RankMemory& memory = report.ranks.front().memory;
-  if (!memory.at_peak) return;  // no instruction at all
   Bytes sum = 0;
-  for (const Bytes bytes : *memory.at_peak)
-    sum += bytes;
+  for (const auto& bytes : memory.at_peak)
+    sum += bytes.value_or(0);
   Bytes largest = 0;
-  for (const auto& phase : memory.phases)
-    if (phase) largest = std::max(largest, phase->peak_bytes);
+  for (const PhaseMemory& phase : memory.phases)
+    largest = std::max(largest, phase.peak_bytes.value_or(0));
   RC_ASSERT(sum == largest);
 }
 

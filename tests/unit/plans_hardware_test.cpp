@@ -103,7 +103,7 @@ TEST(Costs, DependOnWhoExecutes) {
 TEST(GpuInPlace, NeedsItsRates) {
   const Node node = parse_yaml("{memory_bytes: 1e9, matmul_flops_fp32: 1e12}", "f.yaml");
   try {
-    gpu_from(node, "mine");
+    gpu_from(node, "mine", "mine");
     FAIL();
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(), "f.yaml:1:1: mine.memory_bandwidth_bytes_per_s is missing");

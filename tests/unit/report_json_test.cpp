@@ -170,10 +170,16 @@ TEST(ReportJson, ReadsBackAMeasurement) {
 
 TEST(ReportJson, AcceptsAMeasurementOfAnotherProgram) {
   const Report report = report_from_json(
-      R"({"ranks":[{"ranks":"0","memory":{"peak_allocated_bytes":5}}],"comment":"mine"})",
+      R"({"ranks":[{"ranks":"0","memory":{"peak_allocated_bytes":5,"at_peak":{"activations":4},
+          "phases":{"forward":{"peak_bytes":3}}}}],"comment":"mine"})",
       "m.json");
-  EXPECT_EQ(report.ranks.at(0).memory.peak_allocated_bytes, 5);
-  EXPECT_FALSE(report.ranks.at(0).memory.peak_device_bytes);
+  const RankMemory& memory = report.ranks.at(0).memory;
+  EXPECT_EQ(memory.peak_allocated_bytes, 5);
+  EXPECT_FALSE(memory.peak_device_bytes);
+  EXPECT_EQ(memory.at_peak[static_cast<int>(Category::Activations)], 4);
+  EXPECT_FALSE(memory.at_peak[static_cast<int>(Category::Parameters)]);
+  EXPECT_EQ(memory.phases[static_cast<int>(Phase::Forward)].peak_bytes, 3);
+  EXPECT_FALSE(memory.phases[static_cast<int>(Phase::Forward)].end_bytes);
   EXPECT_FALSE(report.time);
 }
 

@@ -117,11 +117,11 @@ TEST_F(Executor, MeasuresEveryByteThatThePlanNames) {
     const Plan job = plan(3, sharded);
     const Report report = execute(job, {});
     ASSERT_EQ(report.ranks.size(), 3);
-    CategoryBytes all{};
+    std::array<Bytes, kCategories> all{};
     for (const Buffer& buffer : job.buffers)
       if (buffer.resident) all[static_cast<int>(buffer.category)] += buffer.bytes();
     for (const RankReport& rank : report.ranks) {
-      const CategoryBytes& measured = *rank.memory.at_peak;
+      const CategoryBytes& measured = rank.memory.at_peak;
       for (const Category category : {Category::Parameters, Category::OptimizerState})
         EXPECT_EQ(measured[static_cast<int>(category)], all[static_cast<int>(category)]);
       EXPECT_GT(measured[static_cast<int>(Category::Activations)], 0);
@@ -168,11 +168,16 @@ TEST_F(Executor, PlansOfAnotherDeviceAreRefused) {
   EXPECT_THAT(error_of<InputError>([&] { execute(job, {}); }), HasSubstr("profile cuda; re-plan"));
 }
 
+TEST_F(Executor, AProgramWithoutStepsEnds) {
+  Plan job = plan(2, true);
+  job.program = {{.segment = 0}};
+  EXPECT_TRUE(execute(job, {}).steps.empty());
+}
+
 TEST_F(Executor, AJobThatDoesNotFitTheMachineIsRefused) {
   Plan job = plan(2, true);
   job.arena.bytes = Bytes{1} << 55;
-  EXPECT_THAT(error_of<SystemError>([&] { execute(job, {}); }),
-              HasSubstr("do not fit this machine"));
+  EXPECT_THAT(error_of<SystemError>([&] { execute(job, {}); }), HasSubstr("this machine has"));
 }
 
 TEST_F(Executor, ABadTokenEndsAllRanksWithItsPosition) {

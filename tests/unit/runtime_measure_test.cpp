@@ -57,7 +57,7 @@ class Meter : public ::testing::Test {
     meter_.after(issue);
   }
   Bytes measured(const RankMemory& memory, Category category) {
-    return (*memory.at_peak)[static_cast<int>(category)];
+    return memory.at_peak[static_cast<int>(category)].value();
   }
 
   const Plan plan_ = plan_with_reuse();

@@ -64,7 +64,7 @@ TEST(TokenFile, ATokenOutsideTheVocabularyIsNamedWithItsPosition) {
   std::vector<std::int32_t> out(10);
   file.read(3, 0, 40, out);
   EXPECT_THAT(error_of<InputError>([&] { file.read(3, 1, 40, out); }),
-              HasSubstr("t.bin: token 40 at position 40 is not in 0 .. 39, the vocabulary"));
+              HasSubstr("t.bin: token 40 at position 40 is not in the vocabulary, 0 .. 39"));
 }
 
 TEST(TokenFile, FilesThatAreNoTokensAreRefused) {
@@ -164,7 +164,7 @@ TEST(Batches, LabelsThatAreNoTargetsAreRefused) {
     plan.job.run.labels = folder.file("labels.bin", numbers(labels));
     return error_of<InputError>([&] { Batches(plan).read(Source::Targets, 0, 0, 0, out); });
   };
-  EXPECT_THAT(error({0, 1, 2, 3, 4, 5, 6, 7, -1}), HasSubstr("token -1 at position 8"));
+  EXPECT_THAT(error({0, 1, 2, 3, 4, 5, 6, 7, -1}), HasSubstr("label -1 at position 8"));
   EXPECT_THAT(error({0, 1, 2, 3, 4, 5, 6, 7}), HasSubstr("8 labels, but"));
 }
 

@@ -247,15 +247,15 @@ TEST(Simulate, MemoryFollowsLifetimesInIssueOrder) {
   EXPECT_EQ(memory.peak_device_bytes, 400 + 1000 + 100);
   EXPECT_EQ(memory.peak_at, "g");
   EXPECT_EQ(memory.peak_phase, "forward");
-  EXPECT_THAT(*memory.at_peak, ElementsAre(100, 0, 0, 200, 0, 0, 0, 0, 0));
-  const PhaseMemory forward = memory.phases[static_cast<int>(Phase::Forward)].value();
+  EXPECT_THAT(memory.at_peak, ElementsAre(100, 0, 0, 200, 0, 0, 0, 0, 0));
+  const PhaseMemory forward = memory.phases[static_cast<int>(Phase::Forward)];
   EXPECT_EQ(forward.peak_bytes, 300);
   EXPECT_EQ(forward.end_bytes, 150);
-  const PhaseMemory backward = memory.phases[static_cast<int>(Phase::Backward)].value();
+  const PhaseMemory backward = memory.phases[static_cast<int>(Phase::Backward)];
   EXPECT_EQ(backward.peak_bytes, 170);
   EXPECT_EQ(backward.end_bytes, 100);
   EXPECT_EQ(backward.at, "b");
-  EXPECT_FALSE(memory.phases[static_cast<int>(Phase::Init)]);
+  EXPECT_FALSE(memory.phases[static_cast<int>(Phase::Init)].peak_bytes);
 }
 
 TEST(Simulate, FitsWhenTheArenaAndWhatLiesOutsideFit) {

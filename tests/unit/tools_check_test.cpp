@@ -73,17 +73,38 @@ TEST(Check, HoldsEachRankAgainstItsClass) {
   measured.ranks.push_back(report_of("3", 10 * kGiB).ranks[0]);
   const CheckResult result = hold_against(predicted, measured, {});
   ASSERT_THAT(result.findings, SizeIs(2));
-  EXPECT_TRUE(result.findings[0].passed);
-  EXPECT_FALSE(result.findings[1].passed);
+  EXPECT_TRUE(result.findings[0].passed());
+  EXPECT_FALSE(result.findings[1].passed());
   EXPECT_EQ(worst_by_metric(result.findings)[0].ranks, "3");
+}
+
+TEST(Check, HoldsARangeAgainstEveryEntryThatItTouches) {
+  Report predicted = report_of("0-2", 10 * kGiB);
+  predicted.ranks.push_back(report_of("3", 5 * kGiB).ranks[0]);
+  const CheckResult result = hold_against(predicted, report_of("0-3", 10 * kGiB), {});
+  ASSERT_THAT(result.findings, SizeIs(2));
+  EXPECT_FALSE(result.passed());
+  EXPECT_THROW(hold_against(predicted, report_of("2-4", kGiB), {}), InputError);
+}
+
+TEST(Check, TheWorstRankIsTheOneNearestToFailingOnTheSideThatCounts) {
+  const Report predicted = report_of("0-1", 10 * kGiB);
+  Report measured = report_of("0", kGiB);
+  measured.ranks.push_back(report_of("1", 10 * kGiB + kMiB).ranks[0]);
+  const auto worst = [&](Side side) {
+    return worst_by_metric(hold_against(predicted, measured, {.side = side}).findings)[0].ranks;
+  };
+  EXPECT_EQ(worst(Side::Over), "1");
+  EXPECT_EQ(worst(Side::Under), "0");
+  EXPECT_EQ(worst(Side::Both), "0");
 }
 
 TEST(Check, NamesTheCategoryThatFails) {
   Report predicted = report_of("0", kGiB);
   Report measured = report_of("0", kGiB);
-  predicted.ranks[0].memory.at_peak.emplace().fill(10 * kMiB);
+  predicted.ranks[0].memory.at_peak.fill(10 * kMiB);
   measured.ranks[0].memory.at_peak = predicted.ranks[0].memory.at_peak;
-  (*measured.ranks[0].memory.at_peak)[static_cast<int>(Category::Activations)] += kMiB;
+  *measured.ranks[0].memory.at_peak[static_cast<int>(Category::Activations)] += kMiB;
   const CheckResult result = hold_against(predicted, measured, {.exact = true});
   EXPECT_FALSE(result.passed());
   EXPECT_THAT(check_text(result, Palette(false)),
@@ -96,6 +117,23 @@ TEST(Check, ListsWhatWasNotMeasured) {
   predicted.ranks[0].memory.peak_device_bytes = kGiB;
   EXPECT_THAT(hold_against(predicted, report_of("0", kGiB), {}).not_measured,
               ElementsAre("peak_device_bytes"));
+}
+
+TEST(Check, ListsRanksThatWereNotMeasured) {
+  const Report predicted = report_of("0-7", kGiB);
+  Report measured = report_of("2", kGiB);
+  measured.ranks.push_back(report_of("5-6", kGiB).ranks[0]);
+  EXPECT_THAT(hold_against(predicted, measured, {}).not_measured,
+              ElementsAre("ranks 0-1", "ranks 3-4", "rank 7"));
+  measured.ranks[0].memory.peak_allocated_bytes.reset();
+  EXPECT_THAT(hold_against(predicted, measured, {}).not_measured,
+              Contains("peak_allocated_bytes on rank 2"));
+}
+
+TEST(Check, RefusesARankThatIsMeasuredTwice) {
+  Report measured = report_of("0-1", kGiB);
+  measured.ranks.push_back(report_of("1", kGiB).ranks[0]);
+  EXPECT_THROW(hold_against(report_of("0-3", kGiB), measured, {}), InputError);
 }
 
 TEST(Check, ComparesTimeOnlyWhenAsked) {
@@ -136,7 +174,7 @@ TEST(Junit, EscapesAndCounts) {
   CheckResult result;
   result.findings.push_back({.metric = "a<b", .against = "prediction", .ranks = "0"});
   result.findings.push_back(
-      {.metric = "c", .against = "prediction", .ranks = "0", .measured = 5, .passed = false});
+      {.metric = "c", .against = "prediction", .ranks = "0", .measured = 5, .excess = 5});
   result.not_measured = {"d"};
   const std::string xml = junit_xml(result);
   EXPECT_THAT(xml, HasSubstr("tests=\"3\" failures=\"1\" skipped=\"1\""));
