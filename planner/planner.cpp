@@ -14,6 +14,29 @@
 namespace shardplan {
 namespace {
 
+[[noreturn]] void fail_unsupported(std::string_view what, std::string_view supported) {
+  throw InputError(fmt::format("{} is not supported yet; supported: {}", what, supported));
+}
+
+/// What a job may ask for and no pass plans yet.
+void refuse_unplanned(const Job& job) {
+  if (job.model.trainable) fail_unsupported("model.trainable", "null");
+  if (job.model.lora) fail_unsupported("model.lora", "null");
+  if (job.strategy.layout == Layout::PerParameter)
+    fail_unsupported("strategy.layout: per_parameter", "flat");
+  if (job.strategy.mixed_precision) fail_unsupported("strategy.mixed_precision", "null");
+  if (job.strategy.reshard_after_forward)
+    fail_unsupported("strategy.reshard_after_forward", "null");
+  const TrainingJob& training = job.training;
+  if (training.gradient_accumulation.steps > 1)
+    fail_unsupported("training.gradient_accumulation.steps", "1");
+  if (training.activation_checkpointing.kind != ActivationCheckpointing::Kind::None)
+    fail_unsupported("training.activation_checkpointing", "none");
+  if (training.loss_chunks > 1) fail_unsupported("training.loss.chunks", "1");
+  if (training.optimizer.decay != OptimizerJob::Decay::All)
+    fail_unsupported("training.optimizer.decay", "all");
+}
+
 Mesh mesh_of(const Job& job) {
   switch (job.strategy.sharding) {
     case Strategy::FullShard:
@@ -22,10 +45,8 @@ Mesh mesh_of(const Job& job) {
     case Strategy::Ddp: return {.replicate = job.world_size(), .shard = 1};
     default: break;
   }
-  throw InputError(
-      fmt::format("strategy.sharding: {} is not supported yet; supported: FULL_SHARD, "
-                  "SHARD_GRAD_OP, NO_SHARD, DDP",
-                  to_string(job.strategy.sharding)));
+  fail_unsupported(fmt::format("strategy.sharding: {}", to_string(job.strategy.sharding)),
+                   "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, DDP");
 }
 
 /// The device's own kernels, unless the job names others.
@@ -60,6 +81,7 @@ double model_flops(const Tape& tape) {
 Plan make_plan(const Job& job) { return make_plan(job, build_model(job.model)); }
 
 Plan make_plan(const Job& job, const ModelGraph& graph) {
+  refuse_unplanned(job);
   const Sizes sizes = job.training.sizes();
   check_positions(graph, sizes);
   Plan plan;

@@ -227,6 +227,15 @@ const OperatorSpec& spec(OperatorKind kind) {
   return found;
 }
 
+OperatorKind operator_kind_from(std::string_view name) {
+  std::vector<std::string> known;
+  for (const OperatorSpec& one : catalogue()) {
+    if (one.name == name) return one.kind;
+    known.emplace_back(one.name);
+  }
+  throw InputError(unknown_name("operator", name, known));
+}
+
 TensorType infer_output(OperatorKind kind, const Attributes& a,
                         std::span<const TensorType> inputs) {
   const auto channels = [&](std::size_t i) { return last_extent(inputs[i]); };

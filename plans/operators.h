@@ -184,6 +184,8 @@ struct OperatorSpec {
   bool gradient_in_forward = false;      // forward writes InputGradient(0) over Input(0) (loss)
 };
 const OperatorSpec& spec(OperatorKind kind);
+/// The kind of that name. Throws InputError with the nearest name.
+OperatorKind operator_kind_from(std::string_view name);
 
 /// Output type of an operator. Throws InputError when the inputs do not fit the attributes.
 TensorType infer_output(OperatorKind kind, const Attributes& attributes,
