@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <variant>
 
+#include "kernels/bfloat16.h"
 #include "kernels/gemm.h"
 #include "plans/units.h"
 
@@ -120,13 +122,25 @@ void gelu_backward(const float* grad_out, const float* x, float* grad_x, std::in
 
 /// out = a + b; out may be either.
 void add(const float* a, const float* b, float* out, std::int64_t elems);
+using FloatTensor = std::variant<const float*, const BFloat16*>;
+using MutableFloatTensor = std::variant<float*, BFloat16*>;
+/// The same for tensors of different dtypes: added in single precision, rounded once.
+void add(const FloatTensor& a, const FloatTensor& b, const MutableFloatTensor& out,
+         std::int64_t elems);
 
-/// loss = mean over the rows of -log softmax(logits)[target]; targets of kIgnoredTarget are not
-/// counted, and without any other the loss is NaN and the gradient 0, as in PyTorch. grad_logits =
-/// gradient of loss * grad_scale; it may be `logits` itself. Throws InputError for a target outside
+/// out = x * factor; x and out may be the same.
+void scale(const float* x, float factor, float* out, std::int64_t elems);
+
+void widen(const BFloat16* x, float* out, std::int64_t elems);
+void narrow(const float* x, BFloat16* out, std::int64_t elems);
+
+/// loss = scale * mean over the rows of -log softmax(logits)[target]; targets of kIgnoredTarget
+/// are not counted, and without any other the loss is NaN and the gradient 0, as in PyTorch.
+/// grad_logits = gradient of that; it may be `logits` itself. Throws InputError for a target outside
 /// [0, vocab).
 void cross_entropy(const float* logits, const std::int32_t* targets, double* loss,
-                   float* grad_logits, std::int64_t rows, std::int64_t vocab, double grad_scale);
+                   float* grad_logits, std::int64_t rows, std::int64_t vocab, double scale,
+                   Store store_loss);
 
 /// Sum of squares, accumulated in double precision in a fixed order.
 double sum_squares(const float* x, std::int64_t elems);

@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "planner/families/family.h"
+#include "planner/lora.h"
+#include "planner/trainable.h"
 #include "plans/document.h"
 #include "plans/names.h"
 #include "plans/presets.h"
@@ -53,7 +55,10 @@ std::string config_path(const ModelJob& model) {
 
 ModelGraph build_model(const ModelJob& model, std::optional<int> layers) {
   const std::string path = config_path(model);
-  return model_from_config(read_text(path), path, model.tie_word_embeddings, layers);
+  ModelGraph graph = model_from_config(read_text(path), path, model.tie_word_embeddings, layers);
+  if (model.trainable || model.lora)  // of the model itself, adapters train nothing by default
+    choose_trainable(graph, model.trainable.value_or(std::vector<std::string>{}));
+  return model.lora ? with_lora(graph, *model.lora) : graph;
 }
 
 ModelGraph model_from_config(std::string_view config_json, const std::string& source,

@@ -9,8 +9,9 @@
 
 namespace shardplan {
 
-/// The graph of the model a job names. `layers` replaces the config's number of blocks.
-/// Throws InputError for an unknown family or a config that makes no sense.
+/// The graph of the model a job names, with its adapters, and what is trained of it. `layers`
+/// replaces the config's number of blocks. Throws InputError for an unknown family or a config that
+/// makes no sense.
 ModelGraph build_model(const ModelJob& model, std::optional<int> layers = std::nullopt);
 
 /// The graph of a Hugging Face config.json. `source` names it in errors.

@@ -2,30 +2,85 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "planner/model.h"
 #include "planner/passes/arena.h"
 #include "planner/passes/autograd.h"
 #include "planner/passes/layout.h"
 #include "planner/passes/schedule.h"
 #include "planner/passes/synchronise.h"
+#include "planner/passes/whole_parameters.h"
 #include "planner/passes/wrap.h"
 #include "plans/error.h"
 
 namespace shardplan {
 namespace {
 
+[[noreturn]] void fail_unsupported(std::string_view what, std::string_view supported) {
+  throw InputError(fmt::format("{} is not supported yet; supported: {}", what, supported));
+}
+
+/// What a job may ask for and no pass plans yet.
+void refuse_unplanned(const Job& job) {
+  if (job.training.loss_chunks > 1) fail_unsupported("training.loss.chunks", "1");
+}
+
+/// The divisor of `whole` that is nearest to `wanted`; the smaller of two.
+std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
+  std::int64_t nearest = 1;
+  for (std::int64_t divisor = 1; divisor <= whole; ++divisor)
+    if (whole % divisor == 0 && std::abs(divisor - wanted) < std::abs(nearest - wanted))
+      nearest = divisor;
+  return nearest;
+}
+
+/// Ranks of a shard group of HYBRID_*. Throws InputError when they do not make up the world.
+std::int64_t hybrid_group(const Job& job) {
+  const int group = job.strategy.shard_group.value_or(job.cluster.gpus_per_node);
+  if (job.world_size() % group != 0)
+    throw InputError(
+        fmt::format("strategy.shard_group: {} ranks do not divide the world of {}; the nearest "
+                    "that does is {}",
+                    group, job.world_size(), nearest_divisor(job.world_size(), group)));
+  return group;
+}
+
 Mesh mesh_of(const Job& job) {
+  const std::int64_t world = job.world_size();
   switch (job.strategy.sharding) {
     case Strategy::FullShard:
-    case Strategy::ShardGradOp: return {.replicate = 1, .shard = job.world_size()};
+    case Strategy::ShardGradOp: return {.replicate = 1, .shard = world};
     case Strategy::NoShard:
-    case Strategy::Ddp: return {.replicate = job.world_size(), .shard = 1};
+    case Strategy::Ddp: return {.replicate = world, .shard = 1};
+    case Strategy::HybridShard:
+    case Strategy::HybridShardZero2: {
+      const std::int64_t group = hybrid_group(job);
+      return {.replicate = world / group, .shard = group};
+    }
     default: break;
   }
-  throw InputError(
-      fmt::format("strategy.sharding: {} is not supported yet; supported: FULL_SHARD, "
-                  "SHARD_GRAD_OP, NO_SHARD, DDP",
-                  to_string(job.strategy.sharding)));
+  fail_unsupported(fmt::format("strategy.sharding: {}", to_string(job.strategy.sharding)),
+                   "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, _HYBRID_SHARD_ZERO2, DDP");
+}
+
+/// Neighbours that share a unit's parameters between forward and backward; 1: as `sharding` says.
+std::int64_t span_of(const Job& job, std::int64_t group) {
+  const auto& reshard = job.strategy.reshard_after_forward;
+  if (!reshard) return 1;
+  const Strategy sharding = job.strategy.sharding;
+  if (sharding != Strategy::FullShard && sharding != Strategy::HybridShard)
+    throw InputError(fmt::format(
+        "strategy.reshard_after_forward: {} says it already; expected null, or sharding "
+        "FULL_SHARD or HYBRID_SHARD",
+        to_string(sharding)));
+  if (reshard->ranks == 0) return 1;
+  if (reshard->ranks >= group || group % reshard->ranks != 0)
+    throw InputError(
+        fmt::format("strategy.reshard_after_forward: {} ranks do not divide the shard group of {}; "
+                    "expected true, false or a divisor between them",
+                    reshard->ranks, group));
+  return reshard->ranks;
 }
 
 /// The device's own kernels, unless the job names others.
@@ -46,12 +101,12 @@ void check_positions(const ModelGraph& graph, Sizes sizes) {
   }
 }
 
-/// Floating-point operations of one micro-batch, forward and backward.
+/// Floating-point operations of one micro-batch, forward and backward, without recomputation.
 double model_flops(const Tape& tape) {
   double flops = 0;
   for (const auto* launches : {&tape.forward, &tape.backward})
     for (const TapeLaunch& launch : *launches)
-      flops += flops_of(launch.kernel, launch.attributes);
+      if (!launch.recomputation) flops += flops_of(launch.kernel, launch.attributes);
   return flops;
 }
 
@@ -60,15 +115,21 @@ double model_flops(const Tape& tape) {
 Plan make_plan(const Job& job) { return make_plan(job, build_model(job.model)); }
 
 Plan make_plan(const Job& job, const ModelGraph& graph) {
+  refuse_unplanned(job);
   const Sizes sizes = job.training.sizes();
   check_positions(graph, sizes);
   Plan plan;
   plan.job = job;
   plan.profile = profile_of(job);
   plan.mesh = mesh_of(job);
+  plan.mesh.span = span_of(job, plan.mesh.shard);
   plan.parameter_count = graph.parameter_count();
   plan.buffers_bytes = graph.buffers_bytes;
-  const Tape tape = autograd(graph, sizes, plan.profile);
+  const Tape tape = autograd(graph, {.sizes = sizes,
+                                     .profile = plan.profile,
+                                     .dtype = parameter_dtype(job),
+                                     .loss_scale = 1.0 / job.training.gradient_accumulation.steps,
+                                     .checkpointing = job.training.activation_checkpointing});
   plan.model_flops_per_token = model_flops(tape) / static_cast<double>(sizes.batch * sizes.time);
   const std::vector<ParameterPlace> places = lay_out(plan, graph, wrap(graph, tape, job));
   schedule(plan, graph, tape, places);

@@ -48,6 +48,9 @@ AccessHistory::AccessHistory(const Plan& plan, const std::vector<Bytes>& address
       footprints_[id].writes.push_back(cells.of(*next++));
   }
   states_.resize(cells.count());
+  cell_bytes_.reserve(states_.size());
+  for (std::int32_t cell = 0; cell < cells.count(); ++cell)
+    cell_bytes_.push_back(cells.bytes(cell));
 }
 
 void AccessHistory::record(InstructionId id, std::int32_t position) {

@@ -29,6 +29,7 @@ class AccessHistory {
   };
   const Footprint& footprint(InstructionId id) const { return footprints_[id]; }
   std::int32_t cell_count() const { return static_cast<std::int32_t>(states_.size()); }
+  Bytes cell_bytes(std::int32_t cell) const { return cell_bytes_[cell]; }
 
   /// Calls visit(position, view) for the earlier accesses that must have finished before `id`
   /// starts: writes to what it reads, reads of and writes to what it writes. The same may come
@@ -62,6 +63,7 @@ class AccessHistory {
   const Plan& plan_;
   std::vector<Footprint> footprints_;  // by instruction
   std::vector<State> states_;          // by cell
+  std::vector<Bytes> cell_bytes_;      // by cell
 };
 
 }  // namespace shardplan

@@ -43,6 +43,21 @@ constexpr std::array kPrefetchNames{
     EnumName{BackwardPrefetch::Post, "BACKWARD_POST"},
 };
 
+constexpr std::array kLayoutNames{
+    EnumName{Layout::Flat, "flat"},
+    EnumName{Layout::PerParameter, "per_parameter"},
+};
+
+constexpr std::array kSyncNames{
+    EnumName{GradientAccumulation::Sync::Every, "every"},
+    EnumName{GradientAccumulation::Sync::Last, "last"},
+};
+
+constexpr std::array kDecayNames{
+    EnumName{OptimizerJob::Decay::All, "all"},
+    EnumName{OptimizerJob::Decay::Matrices, "matrices"},
+};
+
 constexpr std::array kOptimizerNames{
     EnumName{OptimizerJob::Name::AdamW, "adamw"},
     EnumName{OptimizerJob::Name::Adam, "adam"},
@@ -71,6 +86,19 @@ WrapPolicy::Kind wrap_policy_from(std::string_view name) {
 std::string_view to_string(BackwardPrefetch prefetch) { return name_of(kPrefetchNames, prefetch); }
 BackwardPrefetch backward_prefetch_from(std::string_view name) {
   return value_of(kPrefetchNames, name, "backward prefetch");
+}
+
+std::string_view to_string(Layout layout) { return name_of(kLayoutNames, layout); }
+Layout layout_from(std::string_view name) { return value_of(kLayoutNames, name, "layout"); }
+
+std::string_view to_string(GradientAccumulation::Sync sync) { return name_of(kSyncNames, sync); }
+GradientAccumulation::Sync accumulation_sync_from(std::string_view name) {
+  return value_of(kSyncNames, name, "gradient_accumulation.sync");
+}
+
+std::string_view to_string(OptimizerJob::Decay decay) { return name_of(kDecayNames, decay); }
+OptimizerJob::Decay decay_from(std::string_view name) {
+  return value_of(kDecayNames, name, "weight decay");
 }
 
 std::string_view to_string(OptimizerJob::Name name) { return name_of(kOptimizerNames, name); }

@@ -32,12 +32,24 @@ enum class Engine { Native, Fsdp1, Fsdp2, Ddp, Replicate, DeepSpeed };
 std::string_view to_string(Engine engine);
 Engine engine_from(std::string_view name);
 
+/// Low-rank adapters beside frozen linear layers, as PEFT adds them.
+struct LoraJob {
+  int rank = 16;
+  double alpha = 8;                  // the adapter's output is scaled by alpha / rank
+  std::vector<std::string> targets;  // last components of module paths, e.g. "q_proj"
+  Dtype dtype = Dtype::Float32;      // of the adapters
+
+  bool operator==(const LoraJob&) const = default;
+};
+
 struct ModelJob {
   std::string preset;     // exactly one of preset, hf_config, graph is not empty
   std::string hf_config;  // path of a config.json or of the folder that holds it
   std::string graph;
   Dtype dtype = Dtype::Float32;
   std::optional<bool> tie_word_embeddings;
+  std::optional<std::vector<std::string>> trainable;  // name patterns; null: all parameters
+  std::optional<LoraJob> lora;
 
   bool operator==(const ModelJob&) const = default;
 };
@@ -76,12 +88,39 @@ struct DdpOptions {
   bool operator==(const DdpOptions&) const = default;
 };
 
+/// How a unit's parameters are cut into shards: FSDP1's flat parameter, or FSDP2's rows of every
+/// parameter.
+enum class Layout { Flat, PerParameter };
+std::string_view to_string(Layout layout);
+Layout layout_from(std::string_view name);
+
+/// Dtypes of unsharded parameters and of the compute on them, of gradient reductions, and of the
+/// model's buffers.
+struct MixedPrecision {
+  Dtype param = Dtype::Float32;
+  Dtype reduce = Dtype::Float32;
+  Dtype buffer = Dtype::Float32;
+
+  bool operator==(const MixedPrecision&) const = default;
+};
+
+/// What becomes of a unit's whole parameters between forward and backward.
+struct ReshardAfterForward {
+  bool reshard = true;
+  int ranks = 0;  // ranks that then hold one copy together; 0: the shard group
+
+  bool operator==(const ReshardAfterForward&) const = default;
+};
+
 struct StrategyJob {
   Strategy sharding = Strategy::FullShard;
   std::optional<Engine> engine;    // null: the command's default
   std::optional<Profile> profile;  // null: the device's own
-  std::optional<int> shard_group;  // ranks; HYBRID_* only
+  std::optional<Layout> layout;    // null: flat
+  std::optional<int> shard_group;  // ranks; HYBRID_* only; null: gpus_per_node
   WrapPolicy wrap;
+  std::optional<MixedPrecision> mixed_precision;
+  std::optional<ReshardAfterForward> reshard_after_forward;  // null: as `sharding` says
   BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
   int forward_prefetch = 0;
   bool limit_all_gathers = true;
@@ -98,11 +137,14 @@ struct OptimizerJob {
   double eps = 1.0e-8;
   double weight_decay = 0.1;
   double momentum = 0.0;
+  enum class Decay { All, Matrices } decay = Decay::All;  // which parameters are decayed
 
   bool operator==(const OptimizerJob&) const = default;
 };
 std::string_view to_string(OptimizerJob::Name name);
 OptimizerJob::Name optimizer_from(std::string_view name);
+std::string_view to_string(OptimizerJob::Decay decay);
+OptimizerJob::Decay decay_from(std::string_view name);
 
 struct ScheduleJob {
   enum class Name { Constant, Linear, Cosine } name = Name::Constant;
@@ -114,9 +156,30 @@ struct ScheduleJob {
 std::string_view to_string(ScheduleJob::Name name);
 ScheduleJob::Name schedule_from(std::string_view name);
 
+struct GradientAccumulation {
+  int steps = 1;                                       // micro-steps per optimizer step
+  enum class Sync { Every, Last } sync = Sync::Every;  // when gradients are reduced; Last: no_sync
+
+  bool operator==(const GradientAccumulation&) const = default;
+};
+std::string_view to_string(GradientAccumulation::Sync sync);
+GradientAccumulation::Sync accumulation_sync_from(std::string_view name);
+
+/// Which results of forward are not kept for backward but computed again there.
+struct ActivationCheckpointing {
+  enum class Kind { None, Full, Selective, Every } kind = Kind::None;
+  std::vector<OperatorKind> operators;  // Selective: these, inside every block
+  int every = 1;                        // Every: each so many blocks, one whole
+
+  bool operator==(const ActivationCheckpointing&) const = default;
+};
+
 struct TrainingJob {
   std::int64_t micro_batch = 1;         // sequences per rank and micro-step
   std::int64_t sequence_length = 4096;  // tokens
+  GradientAccumulation gradient_accumulation;
+  ActivationCheckpointing activation_checkpointing;
+  int loss_chunks = 1;  // parts of the tokens whose logits exist at a time
   OptimizerJob optimizer;
   ScheduleJob schedule;
   std::optional<double> clip_grad_norm;

@@ -15,12 +15,21 @@ json or_null(const std::optional<Value>& value) {
 
 json or_null(const std::string& text) { return text.empty() ? json() : json(text); }
 
+json lora_json(const LoraJob& lora) {
+  return {{"rank", lora.rank},
+          {"alpha", lora.alpha},
+          {"targets", lora.targets},
+          {"dtype", to_string(lora.dtype)}};
+}
+
 json model_json(const ModelJob& model) {
   return {{"preset", or_null(model.preset)},
           {"hf_config", or_null(model.hf_config)},
           {"graph", or_null(model.graph)},
           {"dtype", to_string(model.dtype)},
-          {"tie_word_embeddings", or_null(model.tie_word_embeddings)}};
+          {"tie_word_embeddings", or_null(model.tie_word_embeddings)},
+          {"trainable", or_null(model.trainable)},
+          {"lora", model.lora ? lora_json(*model.lora) : json()}};
 }
 
 json gpu_json(const GpuSpec& gpu) {
@@ -63,6 +72,18 @@ json wrap_json(const WrapPolicy& wrap) {
   return result;
 }
 
+json precision_json(const std::optional<MixedPrecision>& precision) {
+  if (!precision) return {};
+  return {{"param", to_string(precision->param)},
+          {"reduce", to_string(precision->reduce)},
+          {"buffer", to_string(precision->buffer)}};
+}
+
+json reshard_json(const std::optional<ReshardAfterForward>& reshard) {
+  if (!reshard) return {};
+  return reshard->ranks > 0 ? json(reshard->ranks) : json(reshard->reshard);
+}
+
 json strategy_json(const StrategyJob& strategy) {
   const auto name_or_null = [](const auto& value) {
     return value ? json(to_string(*value)) : json();
@@ -71,8 +92,11 @@ json strategy_json(const StrategyJob& strategy) {
   return {{"sharding", to_string(strategy.sharding)},
           {"engine", name_or_null(strategy.engine)},
           {"profile", name_or_null(strategy.profile)},
+          {"layout", name_or_null(strategy.layout)},
           {"shard_group", or_null(strategy.shard_group)},
           {"wrap", wrap_json(strategy.wrap)},
+          {"mixed_precision", precision_json(strategy.mixed_precision)},
+          {"reshard_after_forward", reshard_json(strategy.reshard_after_forward)},
           {"backward_prefetch", prefetches ? json(to_string(strategy.backward_prefetch)) : json()},
           {"forward_prefetch", strategy.forward_prefetch},
           {"limit_all_gathers", strategy.limit_all_gathers},
@@ -81,17 +105,36 @@ json strategy_json(const StrategyJob& strategy) {
             {"gradient_as_bucket_view", strategy.ddp.gradient_as_bucket_view}}}};
 }
 
+json checkpointing_json(const ActivationCheckpointing& checkpointing) {
+  switch (checkpointing.kind) {
+    case ActivationCheckpointing::Kind::None: return "none";
+    case ActivationCheckpointing::Kind::Full: return "full";
+    case ActivationCheckpointing::Kind::Every: return {{"every", checkpointing.every}};
+    case ActivationCheckpointing::Kind::Selective: break;
+  }
+  json operators = json::array();
+  for (const OperatorKind kind : checkpointing.operators)
+    operators.push_back(spec(kind).name);
+  return {{"selective", std::move(operators)}};
+}
+
 json training_json(const TrainingJob& training) {
   const OptimizerJob& optimizer = training.optimizer;
   return {{"micro_batch", training.micro_batch},
           {"sequence_length", training.sequence_length},
+          {"gradient_accumulation",
+           {{"steps", training.gradient_accumulation.steps},
+            {"sync", to_string(training.gradient_accumulation.sync)}}},
+          {"activation_checkpointing", checkpointing_json(training.activation_checkpointing)},
+          {"loss", {{"chunks", training.loss_chunks}}},
           {"optimizer",
            {{"name", to_string(optimizer.name)},
             {"lr", optimizer.lr},
             {"betas", json::array({optimizer.beta1, optimizer.beta2})},
             {"eps", optimizer.eps},
             {"weight_decay", optimizer.weight_decay},
-            {"momentum", optimizer.momentum}}},
+            {"momentum", optimizer.momentum},
+            {"decay", to_string(optimizer.decay)}}},
           {"schedule",
            {{"name", to_string(training.schedule.name)},
             {"warmup_steps", training.schedule.warmup_steps},

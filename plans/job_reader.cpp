@@ -19,6 +19,7 @@ namespace {
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
 constexpr int kMostGpusPerNode = 65'536;
 constexpr int kMostSteps = 10'000'000;  // a run keeps some 100 B for each
+constexpr int kMostMicroSteps = 1 << 20;
 
 [[noreturn]] void fail_unsupported(const Node& node, const std::string& what,
                                    std::string_view supported) {
@@ -53,6 +54,28 @@ void read_optional(Fields& fields, std::string_view key, std::optional<double>& 
     value = real_of(*node, fields.name_of(key), least, kNoLimit);
 }
 
+Dtype read_float_dtype(Fields& fields, std::string_view key, Dtype otherwise) {
+  read_name(fields, key, otherwise, dtype_from);
+  if (otherwise != Dtype::Float32 && otherwise != Dtype::BFloat16)
+    fail_unsupported(*fields.find(key),
+                     fmt::format("{}: {}", fields.name_of(key), to_string(otherwise)),
+                     "float32, bfloat16");
+  return otherwise;
+}
+
+LoraJob read_lora(Fields fields) {
+  LoraJob lora;
+  fields.read("rank", lora.rank, 1, 1 << 20);
+  fields.read("alpha", lora.alpha, kPositive);
+  if (const Node* targets = fields.find("targets"))
+    lora.targets = texts_of(*targets, fields.name_of("targets"));
+  if (lora.targets.empty()) fields.fail("model.lora: needs targets: [..]");
+  lora.dtype = read_float_dtype(fields, "dtype", lora.dtype);
+  supports_only(fields, "base_dtype");
+  fields.refuse_unknown();
+  return lora;
+}
+
 /// With a catalogue, the preset's key in it replaces whatever spelling the job has.
 ModelJob read_model(Fields fields, const Hardware* hardware) {
   ModelJob model;
@@ -67,8 +90,9 @@ ModelJob read_model(Fields fields, const Hardware* hardware) {
   supports_only(fields, "dtype", {"float32"});
   if (const Node* tie = fields.find("tie_word_embeddings"))
     model.tie_word_embeddings = boolean_of(*tie, fields.name_of("tie_word_embeddings"));
-  supports_only(fields, "trainable");
-  supports_only(fields, "lora");
+  if (const Node* trainable = fields.find("trainable"))
+    model.trainable = texts_of(*trainable, fields.name_of("trainable"));
+  if (fields.find("lora") != nullptr) model.lora = read_lora(fields.section("lora"));
   fields.refuse_unknown();
   return model;
 }
@@ -159,14 +183,28 @@ void read_prefetch(Fields& fields, StrategyJob& strategy) {
     fields.read("forward_prefetch", strategy.forward_prefetch, 0, 1024);
 }
 
+/// What is not said follows the parameters' dtype, as in FSDP; buffers stay as they are.
+MixedPrecision read_mixed_precision(Fields fields) {
+  MixedPrecision precision;
+  precision.param = read_float_dtype(fields, "param", precision.param);
+  precision.reduce = read_float_dtype(fields, "reduce", precision.param);
+  precision.buffer = read_float_dtype(fields, "buffer", precision.buffer);
+  fields.refuse_unknown();
+  return precision;
+}
+
+/// FSDP2's argument: true, false, or the ranks of the smaller group.
+ReshardAfterForward read_reshard(Fields& fields, const Node& node) {
+  if (node.text == "true" || node.text == "false") return {.reshard = node.text == "true"};
+  ReshardAfterForward reshard;
+  fields.read("reshard_after_forward", reshard.ranks, 2, kLargestWorld);
+  return reshard;
+}
+
 /// Fields of the PyTorch and DeepSpeed engines, which are not built yet.
 void read_other_engines(Fields& fields) {
   supports_only(fields, "framework_version");
-  supports_only(fields, "layout", {"flat"});
   supports_only(fields, "use_orig_params", {"true"});
-  supports_only(fields, "shard_group");
-  supports_only(fields, "mixed_precision");
-  supports_only(fields, "reshard_after_forward");
   supports_only(fields, "deepspeed");
   Fields offload = fields.section("cpu_offload");
   for (const char* what : {"params", "optimizer", "activations"})
@@ -183,12 +221,14 @@ void read_sharding(Fields& fields, StrategyJob& strategy) {
     case Strategy::FullShard:
     case Strategy::ShardGradOp:
     case Strategy::NoShard:
+    case Strategy::HybridShard:
+    case Strategy::HybridShardZero2:
     case Strategy::Ddp: return;
     default: break;
   }
   fail_unsupported(*fields.find("sharding"),
                    fmt::format("strategy.sharding: {}", to_string(strategy.sharding)),
-                   "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, DDP");
+                   "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, _HYBRID_SHARD_ZERO2, DDP");
 }
 
 void read_engine(Fields& fields, const GpuSpec& gpu, StrategyJob& strategy) {
@@ -210,7 +250,19 @@ StrategyJob read_strategy(Fields fields, const GpuSpec& gpu) {
   StrategyJob strategy;
   read_sharding(fields, strategy);
   read_engine(fields, gpu, strategy);
+  if (fields.find("layout") != nullptr) {
+    strategy.layout = Layout::Flat;
+    read_name(fields, "layout", *strategy.layout, layout_from);
+  }
+  if (fields.find("shard_group") != nullptr) {
+    strategy.shard_group = 1;
+    fields.read("shard_group", *strategy.shard_group, 1, kLargestWorld);
+  }
   strategy.wrap = read_wrap(fields.section("wrap"));
+  if (fields.find("mixed_precision") != nullptr)
+    strategy.mixed_precision = read_mixed_precision(fields.section("mixed_precision"));
+  if (const Node* reshard = fields.find("reshard_after_forward"))
+    strategy.reshard_after_forward = read_reshard(fields, *reshard);
   read_prefetch(fields, strategy);
   fields.read("limit_all_gathers", strategy.limit_all_gathers);
   Fields ddp = fields.section("ddp");
@@ -236,7 +288,7 @@ OptimizerJob read_optimizer(Fields fields) {
   fields.read("eps", optimizer.eps, 0);
   fields.read("weight_decay", optimizer.weight_decay, 0);
   fields.read("momentum", optimizer.momentum, 0, below_one);
-  supports_only(fields, "decay", {"all"});
+  read_name(fields, "decay", optimizer.decay, decay_from);
   supports_only(fields, "state_dtype", {"float32"});
   // Our own optimizer is always fused; the other two give the same numbers.
   supports_only(fields, "implementation", {"foreach", "fused", "for-loop"});
@@ -253,6 +305,38 @@ ScheduleJob read_schedule(Fields fields) {
   return schedule;
 }
 
+/// none, full, {selective: [operator kinds]} or {every: k}.
+ActivationCheckpointing read_checkpointing(Fields& fields) {
+  using Kind = ActivationCheckpointing::Kind;
+  constexpr std::string_view kField = "activation_checkpointing";
+  const Node* node = fields.find(kField);
+  if (node == nullptr) return {};
+  if (node->is_scalar()) {
+    if (node->text == "none") return {};
+    if (node->text == "full") return {.kind = Kind::Full, .operators = {}};
+    fail(*node, fmt::format("{}: expected none, full, {{selective: [..]}} or {{every: k}}, got {}",
+                            fields.name_of(kField), node->text));
+  }
+  Fields choice = fields.section(kField);
+  ActivationCheckpointing checkpointing;
+  if (const Node* operators = choice.find("selective")) {
+    checkpointing.kind = Kind::Selective;
+    for (const std::string& name : texts_of(*operators, choice.name_of("selective")))
+      checkpointing.operators.push_back(
+          located(*operators, [&] { return operator_kind_from(name); }));
+  }
+  if (choice.find("every") != nullptr) {
+    if (checkpointing.kind == Kind::Selective)
+      choice.fail("training.activation_checkpointing: expected one of selective and every");
+    checkpointing.kind = Kind::Every;
+    choice.read("every", checkpointing.every, 1, 1 << 20);
+  }
+  if (checkpointing.kind == Kind::None)
+    choice.fail("training.activation_checkpointing: expected selective or every");
+  choice.refuse_unknown();
+  return checkpointing;
+}
+
 TrainingJob read_training(Fields fields) {
   TrainingJob training;
   fields.read("micro_batch", training.micro_batch, 1, kMostTokens);
@@ -261,12 +345,12 @@ TrainingJob read_training(Fields fields) {
     fields.fail(
         fmt::format("training: micro_batch x sequence_length is more than {} tokens", kMostTokens));
   Fields accumulation = fields.section("gradient_accumulation");
-  supports_only(accumulation, "steps", {"1"});
-  supports_only(accumulation, "sync", {"every"});
+  accumulation.read("steps", training.gradient_accumulation.steps, 1, kMostMicroSteps);
+  read_name(accumulation, "sync", training.gradient_accumulation.sync, accumulation_sync_from);
   accumulation.refuse_unknown();
-  supports_only(fields, "activation_checkpointing", {"none"});
+  training.activation_checkpointing = read_checkpointing(fields);
   Fields loss = fields.section("loss");
-  supports_only(loss, "chunks", {"1"});
+  loss.read("chunks", training.loss_chunks, 1, 1 << 16);
   loss.refuse_unknown();
   training.optimizer = read_optimizer(fields.section("optimizer"));
   training.schedule = read_schedule(fields.section("schedule"));

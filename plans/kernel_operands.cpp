@@ -71,6 +71,7 @@ OperandSizes operand_sizes(Kernel kernel, const Attributes& a) {
     case Kernel::Gelu: return {{rows * out}, {rows * out}};
     case Kernel::GeluBackward: return {{rows * out, rows * out}, {rows * out}};
     case Kernel::Add: return {.reads = {kAny, kAny}, .writes = {kAny}, .one_size = true};
+    case Kernel::Scale: return {.reads = {kAny}, .writes = {kAny}, .one_size = true};
     case Kernel::CrossEntropy: return {{rows * in, rows}, {1, rows * in}};
     case Kernel::SumSquares: return {.reads = {}, .writes = {1}, .more_reads = true};
     case Kernel::GradientNorm: return {{1}, {1, 1}};

@@ -32,7 +32,7 @@ constexpr std::array kAttributeNames{
     EnumName{Attribute::TanhApproximation, "tanh_approximation"},
     EnumName{Attribute::GroupsPerRow, "groups_per_row"},
     EnumName{Attribute::BlockRows, "block_rows"},
-    EnumName{Attribute::GradientScale, "gradient_scale"},
+    EnumName{Attribute::LossScale, "loss_scale"},
     EnumName{Attribute::Beta1, "beta1"},
     EnumName{Attribute::Beta2, "beta2"},
     EnumName{Attribute::WeightDecay, "weight_decay"},
@@ -65,6 +65,7 @@ constexpr std::array kKernelNames{
     EnumName{Kernel::Gelu, "gelu"},
     EnumName{Kernel::GeluBackward, "gelu_backward"},
     EnumName{Kernel::Add, "add"},
+    EnumName{Kernel::Scale, "scale"},
     EnumName{Kernel::CrossEntropy, "cross_entropy"},
     EnumName{Kernel::SumSquares, "sum_squares"},
     EnumName{Kernel::GradientNorm, "gradient_norm"},
@@ -152,6 +153,11 @@ const std::vector<OperatorSpec>& catalogue() {
        .backward = {},
        .in_place_input = 1,
        .gradient_passes_through = true},
+      {.kind = OperatorKind::Scale,
+       .name = "scale",
+       .forward = {{Kernel::Scale, {in(0)}, {out}}},
+       .backward = {{Kernel::Scale, {grad_out}, {grad_in(0)}}},
+       .in_place_input = 0},
       {.kind = OperatorKind::CrossEntropy,
        .name = "cross_entropy",
        .forward = {{Kernel::CrossEntropy, {in(0), in(1)}, {out, grad_in(0)}}},
@@ -227,6 +233,15 @@ const OperatorSpec& spec(OperatorKind kind) {
   return found;
 }
 
+OperatorKind operator_kind_from(std::string_view name) {
+  std::vector<std::string> known;
+  for (const OperatorSpec& one : catalogue()) {
+    if (one.name == name) return one.kind;
+    known.emplace_back(one.name);
+  }
+  throw InputError(unknown_name("operator", name, known));
+}
+
 TensorType infer_output(OperatorKind kind, const Attributes& a,
                         std::span<const TensorType> inputs) {
   const auto channels = [&](std::size_t i) { return last_extent(inputs[i]); };
@@ -263,7 +278,8 @@ TensorType infer_output(OperatorKind kind, const Attributes& a,
     case OperatorKind::Add:
       require(inputs[0] == inputs[1], kind, "both inputs must have one shape");
       return inputs[0];
-    case OperatorKind::Gelu: return inputs[0];
+    case OperatorKind::Gelu:
+    case OperatorKind::Scale: return inputs[0];
     case OperatorKind::CrossEntropy:
       require(channels(0) == a.integer(Attribute::InFeatures), kind,
               "logits do not have the vocabulary's width");
@@ -285,6 +301,10 @@ std::vector<TensorType> statistics_of(OperatorKind kind, const Attributes& a) {
                {{1, true, false}, {a.integer(Attribute::Heads), false, false}, {1, false, true}}}};
     default: return {};
   }
+}
+
+bool widens(Kernel kernel, Profile profile) {
+  return profile != Profile::Cuda && kernel != Kernel::Add;
 }
 
 std::int64_t attention_block_rows(Profile profile) { return profile == Profile::Cuda ? 128 : 64; }

@@ -48,7 +48,7 @@ enum class Attribute {
   Heads,
   KvHeads,
   HeadDim,
-  Scale,   // softmax scale of attention
+  Scale,   // a factor: of attention's scores ahead of the softmax, of a tensor
   Window,  // sliding window in tokens; absent or 0: full causal attention
   Epsilon,
   RopeTheta,
@@ -60,7 +60,7 @@ enum class Attribute {
   TanhApproximation,    // 1: tanh GELU, 0: erf GELU
   GroupsPerRow,         // normalisation over parts of a row: q/k norm has one group per head
   BlockRows,            // query rows that one tile of attention handles; set by the profile
-  GradientScale,        // factor on the gradient of the loss
+  LossScale,            // factor on the loss, and so on its gradient
   Beta1,
   Beta2,
   WeightDecay,
@@ -105,6 +105,7 @@ enum class OperatorKind {
   SwiGlu,
   Gelu,
   Add,
+  Scale,         // times the attribute Scale
   CrossEntropy,  // inputs logits, targets; output: mean loss
 };
 
@@ -133,6 +134,7 @@ enum class Kernel {
   Gelu,
   GeluBackward,
   Add,
+  Scale,
   CrossEntropy,
   SumSquares,
   GradientNorm,
@@ -184,6 +186,8 @@ struct OperatorSpec {
   bool gradient_in_forward = false;      // forward writes InputGradient(0) over Input(0) (loss)
 };
 const OperatorSpec& spec(OperatorKind kind);
+/// The kind of that name. Throws InputError with the nearest name.
+OperatorKind operator_kind_from(std::string_view name);
 
 /// Output type of an operator. Throws InputError when the inputs do not fit the attributes.
 TensorType infer_output(OperatorKind kind, const Attributes& attributes,
@@ -194,6 +198,10 @@ std::vector<TensorType> statistics_of(OperatorKind kind, const Attributes& attri
 
 /// Query rows of one attention tile under `profile`; what the BlockRows attribute is set to.
 std::int64_t attention_block_rows(Profile profile);
+
+/// Whether `kernel` works on float32 only under `profile`: operands of other floating-point dtypes
+/// are then widened into a last workspace that holds them all, and results rounded once.
+bool widens(Kernel kernel, Profile profile);
 
 /// Bytes of workspace that `kernel` needs under `profile`; 0: none.
 Bytes workspace_bytes(Kernel kernel, const Attributes& attributes, Profile profile);

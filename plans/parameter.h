@@ -14,11 +14,12 @@ struct Initializer {
   bool operator==(const Initializer&) const = default;
 };
 
-/// A named tensor that training updates. Tied weights are one Parameter used by several operators.
+/// A named tensor of the model. Tied weights are one Parameter used by several operators.
 struct Parameter {
   std::string name;                 // Hugging Face name, e.g. "model.layers.0.mlp.up_proj.weight"
   std::vector<std::int64_t> shape;  // elements
   Initializer initializer;
+  bool trainable = true;  // has a gradient and optimizer state
 
   std::int64_t elements() const;
 };

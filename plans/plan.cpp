@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, kCategories> kCategoryNames{
     "unsharded_parameters", "unsharded_gradients", "communication_buffers",
     "activations",          "temporaries",         "inputs"};
 constexpr std::array<std::string_view, 4> kSpaceNames{"device", "pinned", "host", "disk"};
-constexpr std::array<std::string_view, 3> kGroupNames{"world", "shard", "replicate"};
+constexpr std::array<std::string_view, kGroups> kGroupNames{"world", "shard", "replicate", "span"};
 constexpr std::array<std::string_view, 3> kSourceNames{"tokens", "targets", "weights"};
 constexpr std::array<std::string_view, 3> kSinkNames{"loss", "gradient_norm", "weights"};
 constexpr std::array<std::string_view, 3> kWhyNames{"data", "reuse", "throttle"};

@@ -54,9 +54,10 @@ enum class Space { Device, Pinned, Host, Disk };
 constexpr int kSpaces = 4;
 std::string_view to_string(Space space);
 
-/// Ranks a collective spans: a mesh axis or all of it.
-enum class Group { World, Shard, Replicate };
-constexpr int kGroups = 3;
+/// Ranks a collective spans: a mesh axis, all of it, or the part of the shard axis that Mesh::span
+/// says.
+enum class Group { World, Shard, Replicate, Span };
+constexpr int kGroups = 4;
 std::string_view to_string(Group group);
 
 /// A tensor's home in memory. `elems` is padded and equal on all ranks.
@@ -95,18 +96,24 @@ struct Compute {
   Attributes attributes;
   bool operator==(const Compute&) const = default;
 };
+/// Converts where the dtypes differ. With `part`: copies only what this rank owns of the operands
+/// read, which the ranks of that group own in equal parts, in their order.
 struct Copy {
+  std::optional<Group> part;
   bool operator==(const Copy&) const = default;
 };
 struct Fill {
   double value = 0;
   bool operator==(const Fill&) const = default;
 };
+/// Every read operand is gathered into the written one of the same place: the parts of all ranks of
+/// the group, in their order.
 struct AllGather {
   Group group = Group::Shard;
   bool operator==(const AllGather&) const = default;
 };
-/// Sums in rank order; `pre_scale` multiplies every contribution, `post_scale` the sum.
+/// Sums in rank order; `pre_scale` multiplies every contribution, `post_scale` the sum. Each read
+/// operand is scattered into the written one of the same place.
 struct ReduceScatter {
   Group group = Group::Shard;
   double pre_scale = 1;
@@ -175,30 +182,58 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
-/// A parameter's place in the flat parameter of its unit.
+/// A parameter's place in the whole parameters of its unit.
 struct UnitParameter {
   std::string name;
   std::vector<std::int64_t> shape;
   Initializer initializer;
-  std::int64_t at = 0;  // element offset in the flat parameter
+  std::int64_t at = 0;  // elements from the begin of the unit's whole parameters
   std::int64_t elems = 0;
 
   bool operator==(const UnitParameter&) const = default;
 };
 
+/// A stretch of a unit's whole parameters that is cut into equal parts for the ranks of the shard
+/// group: a flat parameter, or with the layout per_parameter one parameter. Slices follow one
+/// another without gaps, those that are trained first; the shard of a rank holds its part of each,
+/// in the same order.
+struct UnitSlice {
+  std::int64_t at = 0;     // elements from the begin of the unit's whole parameters
+  std::int64_t elems = 0;  // a multiple of the shard group
+  std::int64_t valid = 0;  // without the padding at its end
+  bool trainable = true;
+  bool decays = true;  // has weight decay
+
+  bool operator==(const UnitSlice&) const = default;
+};
+
 /// An FSDP unit (a wrapped module) or a DDP bucket: what one collective moves.
 struct Unit {
   std::string name;                       // module path; "root"; "bucket.0"
-  std::vector<UnitParameter> parameters;  // in flat order
-  std::int64_t elems = 0;                 // flat size without the tail padding
-  std::int64_t padded_elems = 0;          // a multiple of the shard group
-  std::int64_t shard_elems = 0;           // what one rank owns, padded
-  BufferId parameter = -1;                // resident: the shard, or the whole when replicated
+  std::vector<UnitParameter> parameters;  // in the order of their places
+  std::vector<UnitSlice> slices;
+  std::int64_t elems = 0;         // without the padding at the ends of the slices
+  std::int64_t padded_elems = 0;  // whole size: that of all slices
+  std::int64_t shard_elems = 0;   // what one rank owns, padded
+  BufferId parameter = -1;        // resident: the shard, or the whole when replicated
+
+  /// Ranks that share the unit.
+  std::int64_t shards() const {
+    return shard_elems < 1 || shard_elems > padded_elems ? 1 : padded_elems / shard_elems;
+  }
+  /// Whole elements that are trained; the first ones.
+  std::int64_t trainable_elems() const {
+    std::int64_t elements = 0;
+    for (const UnitSlice& slice : slices)
+      if (slice.trainable) elements = slice.at + slice.elems;
+    return elements;
+  }
 
   bool operator==(const Unit&) const = default;
 };
 
-/// Ranks [first, last] hold `valid` real elements of each unit's shard; the rest is tail padding.
+/// Ranks [first, last] of the shard group (without sharding: of the world) hold `valid` real
+/// elements of each unit's shard; the rest is padding at the ends of slices.
 struct RankClass {
   std::int64_t first = 0;
   std::int64_t last = 0;
@@ -230,8 +265,16 @@ struct ProgramItem {
 struct Mesh {
   std::int64_t replicate = 1;
   std::int64_t shard = 1;
+  std::int64_t span = 1;  // neighbours in the shard group that share parameters after forward
+
   std::int64_t size(Group group) const {
-    return group == Group::World ? replicate * shard : group == Group::Shard ? shard : replicate;
+    switch (group) {
+      case Group::World: return replicate * shard;
+      case Group::Shard: return shard;
+      case Group::Replicate: return replicate;
+      case Group::Span: return span;
+    }
+    return 1;
   }
 
   bool operator==(const Mesh&) const = default;
@@ -264,6 +307,9 @@ struct Plan {
   double model_flops_per_token = 0;    // forward + backward, without recomputation
 
   std::int64_t world_size() const { return mesh.replicate * mesh.shard; }
+  /// How many ranks `classes` tells apart: those of a shard group, whose replicas are alike;
+  /// without sharding the world.
+  std::int64_t ranks_in_classes() const { return mesh.shard > 1 ? mesh.shard : mesh.replicate; }
 
   bool operator==(const Plan&) const = default;
 };

@@ -74,6 +74,17 @@ std::vector<std::int64_t> integers_from(const JsonCursor& json, std::int64_t mos
   return values;
 }
 
+UnitSlice slice_from(const JsonCursor& json, std::int64_t unit_elems) {
+  json.allow_only({"at", "elems", "valid", "trainable", "decays"});
+  UnitSlice slice;
+  slice.at = json.at("at").integer(0, unit_elems);
+  slice.elems = json.at("elems").integer(0, unit_elems - slice.at);
+  slice.valid = json.at("valid").integer(0, slice.elems);
+  slice.trainable = json.at("trainable").boolean();
+  slice.decays = json.at("decays").boolean();
+  return slice;
+}
+
 UnitParameter unit_parameter_from(const JsonCursor& json, std::int64_t unit_elems) {
   json.allow_only({"name", "shape", "initializer", "at", "elems"});
   UnitParameter parameter;
@@ -86,15 +97,18 @@ UnitParameter unit_parameter_from(const JsonCursor& json, std::int64_t unit_elem
 }
 
 Unit unit_from(const JsonCursor& json, const Names& buffers) {
-  json.allow_only({"name", "elems", "padded_elems", "shard_elems", "parameter", "parameters"});
+  json.allow_only(
+      {"name", "elems", "padded_elems", "shard_elems", "parameter", "slices", "parameters"});
   Unit unit;
   unit.name = json.at("name").text();
   unit.elems = json.at("elems").integer(0, kMaxElems);
   unit.padded_elems = json.at("padded_elems").integer(unit.elems, kMaxElems);
   unit.shard_elems = json.at("shard_elems").integer(0, unit.padded_elems);
   if (const auto parameter = json.find("parameter")) unit.parameter = buffers.find(*parameter);
+  for (const JsonCursor& slice : json.at("slices").elements())
+    unit.slices.push_back(slice_from(slice, unit.padded_elems));
   for (const JsonCursor& parameter : json.at("parameters").elements())
-    unit.parameters.push_back(unit_parameter_from(parameter, unit.elems));
+    unit.parameters.push_back(unit_parameter_from(parameter, unit.padded_elems));
   return unit;
 }
 
@@ -126,8 +140,8 @@ void read_classes(const JsonCursor& json, Plan& plan) {
           fmt::format("expected one size for each of the {} units", plan.units.size()));
     plan.classes.push_back(std::move(ranks));
   }
-  if (next != plan.world_size())
-    json.fail(fmt::format("covers {} of {} ranks", next, plan.world_size()));
+  if (next != plan.ranks_in_classes())
+    json.fail(fmt::format("covers {} of {} ranks", next, plan.ranks_in_classes()));
 }
 
 /// Reads what only one kind of instruction has.
@@ -147,7 +161,10 @@ class ReadOwnOperands {
     for (const auto& [name, value] : json_.at("attributes").members())
       compute.attributes.set(attribute(name, value), value.real());
   }
-  void operator()(Copy&) const { allow({}); }
+  void operator()(Copy& copy) const {
+    allow({"part"});
+    if (const auto part = json_.find("part")) copy.part = part->enumerator<Group>(kGroups);
+  }
   void operator()(Fill& fill) const {
     allow({"value"});
     fill.value = json_.at("value").real();
@@ -360,9 +377,10 @@ void read_units(const JsonCursor& json, Plan& plan, PlanNames& names) {
 }
 
 void read_mesh(const JsonCursor& json, Plan& plan) {
-  json.allow_only({"replicate", "shard"});
+  json.allow_only({"replicate", "shard", "span"});
   plan.mesh.replicate = json.at("replicate").integer(1, kMaxRanks);
   plan.mesh.shard = json.at("shard").integer(1, kMaxRanks / plan.mesh.replicate);
+  plan.mesh.span = json.at("span").integer(1, plan.mesh.shard);
   if (plan.world_size() != plan.job.world_size())
     json.fail(fmt::format("spans {} ranks, the job's cluster has {}", plan.world_size(),
                           plan.job.world_size()));

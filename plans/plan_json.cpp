@@ -78,7 +78,9 @@ struct AddOwnOperands {
       attributes[std::string(to_string(attribute))] = value;
     json["attributes"] = std::move(attributes);
   }
-  void operator()(const Copy&) const {}
+  void operator()(const Copy& copy) const {
+    if (copy.part) json["part"] = to_string(*copy.part);
+  }
   void operator()(const Fill& fill) const { json["value"] = fill.value; }
   void operator()(const AllGather& gather) const { json["group"] = to_string(gather.group); }
   void operator()(const ReduceScatter& reduction) const {
@@ -162,7 +164,14 @@ Json json_of(const Unit& unit, const Plan& plan) {
             {"padded_elems", unit.padded_elems},
             {"shard_elems", unit.shard_elems},
             {"parameter", unit.parameter < 0 ? Json() : Json(plan.buffers[unit.parameter].name)},
+            {"slices", Json::array()},
             {"parameters", Json::array()}};
+  for (const UnitSlice& slice : unit.slices)
+    json["slices"].push_back({{"at", slice.at},
+                              {"elems", slice.elems},
+                              {"valid", slice.valid},
+                              {"trainable", slice.trainable},
+                              {"decays", slice.decays}});
   for (const UnitParameter& parameter : unit.parameters)
     json["parameters"].push_back(json_of(parameter));
   return json;
@@ -182,24 +191,26 @@ Json streams_of(const Plan& plan) {
 }  // namespace
 
 std::string to_json(const Plan& plan) {
-  Json json{{"schema", "shardplan/plan/1"},
-            {"job", Json::parse(job_to_json(plan.job))},
-            {"profile", to_string(plan.profile)},
-            {"mesh", {{"replicate", plan.mesh.replicate}, {"shard", plan.mesh.shard}}},
-            {"model",
-             {{"parameters", plan.parameter_count},
-              {"buffers_bytes", plan.buffers_bytes ? Json(*plan.buffers_bytes) : Json()},
-              {"flops_per_token", plan.model_flops_per_token}}},
-            {"classes", Json::array()},
-            {"spaces",
-             {{"device",
-               {{"arena_bytes", plan.arena.bytes},
-                {"issue_order_bytes", plan.arena.issue_order_bytes},
-                {"live_bound_bytes", plan.arena.live_bound_bytes}}}}},
-            {"buffers", Json::array()},
-            {"units", Json::array()},
-            {"streams", streams_of(plan)},
-            {"scalars", plan.scalars}};
+  Json json{
+      {"schema", "shardplan/plan/1"},
+      {"job", Json::parse(job_to_json(plan.job))},
+      {"profile", to_string(plan.profile)},
+      {"mesh",
+       {{"replicate", plan.mesh.replicate}, {"shard", plan.mesh.shard}, {"span", plan.mesh.span}}},
+      {"model",
+       {{"parameters", plan.parameter_count},
+        {"buffers_bytes", plan.buffers_bytes ? Json(*plan.buffers_bytes) : Json()},
+        {"flops_per_token", plan.model_flops_per_token}}},
+      {"classes", Json::array()},
+      {"spaces",
+       {{"device",
+         {{"arena_bytes", plan.arena.bytes},
+          {"issue_order_bytes", plan.arena.issue_order_bytes},
+          {"live_bound_bytes", plan.arena.live_bound_bytes}}}}},
+      {"buffers", Json::array()},
+      {"units", Json::array()},
+      {"streams", streams_of(plan)},
+      {"scalars", plan.scalars}};
   for (const RankClass& ranks : plan.classes)
     json["classes"].push_back({{"ranks", ranks_of(ranks)}, {"valid", ranks.valid}});
   for (const Buffer& buffer : plan.buffers)

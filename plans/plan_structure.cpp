@@ -19,7 +19,10 @@ class StructureCheck {
   explicit StructureCheck(const Plan& plan) : plan_(plan) {}
 
   std::vector<Fault> run() {
-    if (plan_.mesh.shard < 1 || plan_.mesh.replicate < 1) fault("", "", "the mesh is empty");
+    const Mesh& mesh = plan_.mesh;
+    if (mesh.shard < 1 || mesh.replicate < 1) fault("", "", "the mesh is empty");
+    if (mesh.span < 1 || mesh.shard % std::max<std::int64_t>(mesh.span, 1) != 0)
+      fault("", "", "the spans do not divide the shard group");
     for (const Buffer& buffer : plan_.buffers)
       check_buffer(buffer);
     for (const Unit& unit : plan_.units)
@@ -64,13 +67,33 @@ class StructureCheck {
       fault("", buffer.name, "the shards of its unit do not add up to the padded flat parameter");
     if (buffer.elems != unit.shard_elems || !buffer.resident)
       fault("", buffer.name, "is not the resident shard of its unit");
+    check_slices(unit);
     std::int64_t end = 0;
     for (const UnitParameter& parameter : unit.parameters) {
       if (parameter.at < end || parameter.elems < 0)
         fault("", buffer.name, fmt::format("parameter {} overlaps another", parameter.name));
       end = parameter.at + parameter.elems;
     }
-    if (end > unit.elems) fault("", buffer.name, "its parameters do not fit its flat size");
+    if (end > unit.padded_elems) fault("", buffer.name, "its parameters do not fit its size");
+  }
+
+  void check_slices(const Unit& unit) {
+    const std::string& name = plan_.buffers[unit.parameter].name;
+    std::int64_t end = 0;
+    bool trainable = true;
+    for (const UnitSlice& slice : unit.slices) {
+      if (slice.at != end || slice.elems < 0 || slice.elems % unit.shards() != 0 ||
+          slice.valid < 0 || slice.valid > slice.elems)
+        fault("", name,
+              fmt::format("the slice at {} does not follow the one before, or does not "
+                          "divide into {} shards",
+                          slice.at, unit.shards()));
+      if (slice.trainable && !trainable)
+        fault("", name, "a slice that is trained follows one that is not");
+      trainable = slice.trainable;
+      end = slice.at + slice.elems;
+    }
+    if (end != unit.padded_elems) fault("", name, "the slices do not make up its unit");
   }
 
   void check_classes() {
@@ -84,9 +107,9 @@ class StructureCheck {
                           ranks.first, ranks.last));
       next = ranks.last + 1;
     }
-    const std::int64_t expected = plan_.mesh.shard > 1 ? plan_.mesh.shard : plan_.mesh.replicate;
-    if (next != expected)
-      fault("", "", fmt::format("rank classes cover {} ranks, not {}", next, expected));
+    if (next != plan_.ranks_in_classes())
+      fault("", "",
+            fmt::format("rank classes cover {} ranks, not {}", next, plan_.ranks_in_classes()));
   }
 
   void check_program(const std::vector<ProgramItem>& items) {
@@ -136,10 +159,10 @@ class StructureCheck {
             fmt::format("{} elements, where {} fit", view.elems, expected));
   }
 
-  void same_dtype(const Instruction& instruction) {
-    if (buffer_of(instruction.reads[0]).dtype != buffer_of(instruction.writes[0]).dtype)
-      fault(instruction.name, buffer_of(instruction.writes[0]).name,
-            "has another dtype than what it is made of");
+  void same_dtype(const Instruction& instruction, std::size_t operand) {
+    const Buffer& made = buffer_of(instruction.writes[operand]);
+    if (buffer_of(instruction.reads[operand]).dtype != made.dtype)
+      fault(instruction.name, made.name, "has another dtype than what it is made of");
   }
 
   void check_operands(const Instruction& i, const Alloc&) { has_operands(i, 0, 1); }
@@ -162,19 +185,31 @@ class StructureCheck {
   void needs_unit(const Instruction& i) {
     if (i.unit < 0) fault(i.name, "", "moves weights of no unit");
   }
-  void check_operands(const Instruction& i, const Copy&) {
-    if (has_operands(i, 1, 1)) check_size(i, i.writes[0], i.reads[0].elems);
+  void check_operands(const Instruction& i, const Copy& copy) {
+    if (!has_pairs(i)) return;
+    const std::int64_t parts = copy.part ? plan_.mesh.size(*copy.part) : 1;
+    for (std::size_t o = 0; o < i.reads.size(); ++o)
+      check_size(i, i.reads[o], i.writes[o].elems * parts);
   }
   void check_operands(const Instruction& i, const AllGather& gather) {
-    if (!has_operands(i, 1, 1)) return;
-    check_size(i, i.writes[0], i.reads[0].elems * plan_.mesh.size(gather.group));
-    same_dtype(i);
+    if (!has_pairs(i)) return;
+    for (std::size_t o = 0; o < i.reads.size(); ++o) {
+      check_size(i, i.writes[o], i.reads[o].elems * plan_.mesh.size(gather.group));
+      same_dtype(i, o);
+    }
   }
   void check_operands(const Instruction& i, const ReduceScatter& reduce) {
-    if (!has_operands(i, 1, 1)) return;
-    check_size(i, i.reads[0], i.writes[0].elems * plan_.mesh.size(reduce.group));
-    same_dtype(i);
+    if (!has_pairs(i)) return;
+    for (std::size_t o = 0; o < i.reads.size(); ++o) {
+      check_size(i, i.reads[o], i.writes[o].elems * plan_.mesh.size(reduce.group));
+      same_dtype(i, o);
+    }
     check_units(i, reduce.contributes);
+  }
+  /// Every operand read has one that is written, and there is one at least.
+  bool has_pairs(const Instruction& i) {
+    const std::size_t pairs = std::max<std::size_t>(i.reads.size(), 1);
+    return has_operands(i, pairs, pairs);
   }
   void check_operands(const Instruction& i, const AllReduce& reduce) {
     in_place(i);
@@ -198,8 +233,9 @@ class StructureCheck {
     const OperandSizes sizes = operand_sizes(compute.kernel, compute.attributes);
     const auto least_reads = sizes.reads.size() - sizes.optional_reads;
     const auto least_writes = sizes.writes.size() - sizes.optional_writes;
+    const std::size_t most_writes = sizes.writes.size() + (has_narrow_operand(i) ? 1 : 0);
     if (i.reads.size() < least_reads || i.writes.size() < least_writes ||
-        i.writes.size() > sizes.writes.size())
+        i.writes.size() > most_writes)
       return fault(i.name, "",
                    fmt::format("{} has {} operands to read and {} to write",
                                to_string(compute.kernel), i.reads.size(), i.writes.size()));
@@ -224,6 +260,12 @@ class StructureCheck {
       if (std::ranges::find(i.writes, i.reads[o]) == i.writes.end())
         fault(i.name, buffer_of(i.reads[o]).name,
               fmt::format("is one operand too many for {}", to_string(compute.kernel)));
+  }
+
+  /// Such a launch may have a workspace to widen its operands into.
+  bool has_narrow_operand(const Instruction& i) const {
+    const auto narrow = [&](const View& view) { return buffer_of(view).dtype == Dtype::BFloat16; };
+    return std::ranges::any_of(i.reads, narrow) || std::ranges::any_of(i.writes, narrow);
   }
 
   const Plan& plan_;

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <set>
 #include <tuple>
 
@@ -23,15 +25,18 @@ unsigned axes_of(Group group) {
     case Group::World: return kShardAxis | kReplicateAxis;
     case Group::Shard: return kShardAxis;
     case Group::Replicate: return kReplicateAxis;
+    case Group::Span: return 0;  // a part of an axis averages nothing over all ranks
   }
   return 0;
 }
 
-/// What the bytes of a cell are.
+/// What the bytes of a cell are. Passes are the backward passes of a step's micro-steps, one bit
+/// each.
 struct Content {
-  BufferId owner = -1;    // buffer they were last written as; -1: never written
-  bool gradient = false;  // a sum over the ranks of `reduced`
-  unsigned reduced = 0;   // mesh axes the gradient has been summed over
+  BufferId owner = -1;       // buffer they were last written as; -1: never written
+  unsigned reduced = 0;      // of a gradient: mesh axes it has been averaged over
+  std::uint32_t passes = 0;  // passes whose gradients it sums; 0: none, as in padding
+  bool taken = false;        // something has read it since
 };
 
 class Verifier {
@@ -40,9 +45,9 @@ class Verifier {
       : plan_(plan),
         walk_(plan),
         history_(plan, arena_addresses(plan)),
-        contents_(history_.cell_count()),
-        contributions_(plan.units.size(), 0),
-        updates_(plan.units.size(), 0) {
+        contents_(history_.cell_count()) {
+    for (const Unit& unit : plan.units)
+      updates_.emplace_back(unit.slices.size(), 0);
     needed_axes_ =
         (plan.mesh.shard > 1 ? kShardAxis : 0) | (plan.mesh.replicate > 1 ? kReplicateAxis : 0);
   }
@@ -110,12 +115,16 @@ class Verifier {
       update(contents_[cell]);
   }
 
-  void write_all(InstructionId id, bool gradient, unsigned reduced) {
-    const Instruction& instruction = at(id);
-    for (std::size_t i = 0; i < instruction.writes.size(); ++i)
-      for_cells(history_.footprint(id).writes[i], [&](Content& content) {
-        content = {instruction.writes[i].buffer, gradient, reduced};
-      });
+  void write_all(InstructionId id) {
+    for (std::size_t i = 0; i < at(id).writes.size(); ++i)
+      write(id, i, 0, 0);
+  }
+
+  /// The i-th operand written holds gradients of these passes, averaged over these axes.
+  void write(InstructionId id, std::size_t i, unsigned reduced, std::uint32_t passes) {
+    for_cells(history_.footprint(id).writes[i], [&](Content& content) {
+      content = {at(id).writes[i].buffer, reduced, passes, false};
+    });
   }
 
   bool is_gradient(const View& view) const {
@@ -131,33 +140,102 @@ class Verifier {
   }
 
   void apply(InstructionId id, const Compute& compute) {
-    const bool optimizer = compute.kernel == Kernel::Adam || compute.kernel == Kernel::Sgd;
-    if (optimizer) update_parameter(id);
-    if (optimizer || compute.kernel == Kernel::SumSquares) require_reduced(id);
     const Instruction& instruction = at(id);
+    if (compute.kernel == Kernel::Adam || compute.kernel == Kernel::Sgd) {
+      use_gradient(id, 0);
+      update_parameter(id);
+    } else if (compute.kernel == Kernel::SumSquares) {
+      for (std::size_t i = 0; i < instruction.reads.size(); ++i)
+        use_gradient(id, i);
+    } else if (compute.kernel == Kernel::Add && is_gradient(instruction.writes[0])) {
+      return add_gradients(id);
+    }
     for (std::size_t i = 0; i < instruction.writes.size(); ++i) {
-      const View& view = instruction.writes[i];
-      const bool added = std::ranges::find(instruction.reads, view) != instruction.reads.end() &&
-                         is_gradient(view);
-      for_cells(history_.footprint(id).writes[i], [&](Content& content) {
-        if (added && content.reduced != 0)
-          fault(id, view.buffer, Kind::Gradient,
-                [] { return std::string("is added to after it was reduced"); });
-        content = {view.buffer, is_gradient(view), 0};
-      });
+      if (is_gradient(instruction.writes[i]))
+        write_gradient(id, i);
+      else
+        write(id, i, 0, 0);
     }
   }
 
-  void require_reduced(InstructionId id) {
+  /// Backward writes a parameter's gradient, or adds to it.
+  void write_gradient(InstructionId id, std::size_t i) {
     const Instruction& instruction = at(id);
-    for (std::size_t i = 0; i < instruction.reads.size(); ++i) {
-      if (!is_gradient(instruction.reads[i])) continue;
-      for_cells(history_.footprint(id).reads[i], [&](const Content& content) {
-        if (content.reduced == needed_axes_) return;
-        fault(id, instruction.reads[i].buffer, Kind::Gradient,
-              [] { return std::string("is used before it is reduced over all ranks"); });
-      });
+    const View& view = instruction.writes[i];
+    const bool added = std::ranges::find(instruction.reads, view) != instruction.reads.end();
+    for_cells(history_.footprint(id).writes[i], [&](Content& content) {
+      const bool own = content.owner == view.buffer && content.passes != 0;
+      if (added && own && content.reduced != 0)
+        fault(id, view.buffer, Kind::Gradient,
+              [] { return std::string("is added to after it was reduced"); });
+      if (!added && own && !content.taken)
+        fault(id, view.buffer, Kind::Gradient,
+              [] { return std::string("is overwritten before anything used it"); });
+      content = {view.buffer, 0, (added && own ? content.passes : 0) | pass_, false};
+    });
+  }
+
+  /// What a gradient that is read as a whole holds; it counts as used from here on. Faults when its
+  /// parts sum different passes, or lack a gradient where there is a parameter.
+  Content take(InstructionId id, std::size_t i) {
+    const View& view = at(id).reads[i];
+    Content all{view.buffer, 0, 0, false};
+    Bytes empty = 0;
+    const CellRange cells = history_.footprint(id).reads[i];
+    for (std::int32_t cell = cells.begin; cell < cells.end; ++cell) {
+      Content& content = contents_[cell];
+      content.taken = true;
+      if (content.passes == 0) {
+        empty += history_.cell_bytes(cell);
+        continue;
+      }
+      if (all.passes != 0 && (all.passes != content.passes || all.reduced != content.reduced))
+        fault(id, view.buffer, Kind::Gradient,
+              [] { return std::string("has parts that sum different micro-steps or ranks"); });
+      all.passes |= content.passes;
+      all.reduced |= content.reduced;
     }
+    if (at(id).unit >= 0 && empty > padding_bytes(id, view))
+      fault(id, view.buffer, Kind::Gradient,
+            [&] { return fmt::format("lacks the gradients of {} bytes", empty); });
+    return all;
+  }
+
+  /// Bytes of a whole unit's gradients that belong to no parameter.
+  Bytes padding_bytes(InstructionId id, const View& view) const {
+    const Unit& unit = plan_.units[at(id).unit];
+    std::int64_t elems = unit.trainable_elems();
+    for (const UnitParameter& parameter : unit.parameters)
+      if (parameter.at < unit.trainable_elems()) elems -= parameter.elems;
+    return elems * size_of(plan_.buffers[view.buffer].dtype);
+  }
+
+  /// The optimizer and the norm need gradients of all micro-steps, averaged over all ranks.
+  void use_gradient(InstructionId id, std::size_t i) {
+    const View& view = at(id).reads[i];
+    if (!is_gradient(view)) return;
+    const Content gradient = take(id, i);
+    if (gradient.reduced != needed_axes_)
+      fault(id, view.buffer, Kind::Gradient,
+            [] { return std::string("is used before it is reduced over all ranks"); });
+    if (gradient.passes != step_passes_)
+      fault(id, view.buffer, Kind::Gradient,
+            [] { return std::string("does not sum the micro-steps of this step, each once"); });
+  }
+
+  /// The first operand grows by the second.
+  void add_gradients(InstructionId id) {
+    const Content summand = take(id, 1);
+    const View& sum = at(id).writes[0];
+    for_cells(history_.footprint(id).writes[0], [&](Content& content) {
+      if ((content.passes & summand.passes) != 0)
+        fault(id, sum.buffer, Kind::Gradient,
+              [] { return std::string("gets the gradients of a micro-step a second time"); });
+      if (content.passes != 0 && content.reduced != summand.reduced)
+        fault(id, sum.buffer, Kind::Gradient,
+              [] { return std::string("gets gradients that are reduced over other ranks"); });
+      content = {sum.buffer, summand.reduced, content.passes | summand.passes, false};
+    });
   }
 
   void update_parameter(InstructionId id) {
@@ -167,81 +245,111 @@ class Verifier {
         instruction.writes[0].buffer != plan_.units[unit].parameter)
       return fault(id, -1, Kind::Update,
                    [] { return std::string("does not update the parameters of its unit"); });
-    ++updates_[unit];
-    const int expected = plan_.world_size() > 1 ? 1 : 0;
-    if (contributions_[unit] != expected)
-      fault(id, -1, Kind::Gradient, [&] {
-        return fmt::format("the gradients of unit {} were reduced {} times in this step, not once",
-                           plan_.units[unit].name, contributions_[unit]);
-      });
-    contributions_[unit] = 0;
+    const View& updated = instruction.writes[0];
+    for (std::size_t s = 0; s < plan_.units[unit].slices.size(); ++s) {
+      const UnitSlice& slice = plan_.units[unit].slices[s];
+      const std::int64_t begin = slice.at / plan_.units[unit].shards();
+      const std::int64_t end = begin + slice.elems / plan_.units[unit].shards();
+      if (updated.at <= begin && end <= updated.at + updated.elems) ++updates_[unit][s];
+    }
+    updated_ = true;
   }
 
-  void apply(InstructionId id, const Copy&) { write_like_source(id, 0); }
-  void apply(InstructionId id, const Broadcast&) { write_like_source(id, 0); }
-  void apply(InstructionId id, const AllGather&) { write_like_source(id, 0); }
+  void apply(InstructionId id, const Copy&) { write_like_sources(id); }
+  void apply(InstructionId id, const Broadcast&) { write_like_sources(id); }
+  void apply(InstructionId id, const AllGather&) { write_like_sources(id); }
 
-  /// The destination holds what the source holds, gradients summed over `more` axes besides.
-  void write_like_source(InstructionId id, unsigned more) {
-    const CellRange source = history_.footprint(id).reads[0];
-    const Content from = source.begin < source.end ? contents_[source.begin] : Content{};
-    write_all(id, from.gradient, from.gradient ? from.reduced | more : 0);
+  /// Every operand written holds what the one read in its place holds.
+  void write_like_sources(InstructionId id) {
+    for (std::size_t i = 0; i < at(id).writes.size(); ++i) {
+      const Content from = is_gradient(at(id).reads[i]) ? take(id, i) : Content{};
+      write(id, i, from.reduced, from.passes);
+    }
   }
 
-  void apply(InstructionId id, const Fill&) {
-    const Instruction& instruction = at(id);
-    for (std::size_t i = 0; i < instruction.writes.size(); ++i)
-      for_cells(history_.footprint(id).writes[i], [&](Content& content) {
-        content = {instruction.writes[i].buffer, is_gradient(instruction.writes[i]), 0};
-      });
-  }
+  void apply(InstructionId id, const Fill&) { write_all(id); }
 
   void apply(InstructionId id, const ReduceScatter& reduce) {
-    reduce_gradient(id, reduce.group, reduce.pre_scale * reduce.post_scale, reduce.contributes);
-  }
-  void apply(InstructionId id, const AllReduce& reduce) {
-    reduce_gradient(id, reduce.group, reduce.pre_scale * reduce.post_scale, reduce.contributes);
-  }
-
-  void reduce_gradient(InstructionId id, Group group, double scale, const std::vector<int>& units) {
-    const View& operand = at(id).reads[0];
-    if (is_gradient(operand)) {
-      if (std::abs(scale * static_cast<double>(plan_.mesh.size(group)) - 1) > 1e-9)
-        fault(id, operand.buffer, Kind::Gradient,
-              [] { return std::string("is not averaged: the scales do not divide by the ranks"); });
-      for_cells(history_.footprint(id).reads[0], [&](const Content& content) {
-        if ((content.reduced & axes_of(group)) == 0) return;
-        fault(id, operand.buffer, Kind::Gradient,
-              [] { return std::string("is reduced a second time over the same ranks"); });
-      });
+    const std::vector<View>& reads = at(id).reads;
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+      if (!is_gradient(reads[i])) {
+        write(id, i, 0, 0);
+        continue;
+      }
+      const Content gradient = take(id, i);
+      check_reduction(id, i, reduce, gradient);
+      write(id, i, gradient.reduced | (axes_of(reduce.group) & needed_axes_), gradient.passes);
     }
-    for (const int unit : units)
-      ++contributions_[unit];
-    write_like_source(id, axes_of(group) & needed_axes_);
   }
 
-  void apply(InstructionId id, const Read&) { write_all(id, false, 0); }
+  void apply(InstructionId id, const AllReduce& reduce) {
+    const View& operand = at(id).reads[0];
+    if (!is_gradient(operand)) return write_all(id);
+    check_reduction(id, 0, reduce, take(id, 0));
+    for_cells(history_.footprint(id).writes[0], [&](Content& content) {
+      content.owner = operand.buffer;
+      content.reduced |= axes_of(reduce.group) & needed_axes_;
+      content.taken = false;
+    });
+  }
+
+  template <typename Reduction>
+  void check_reduction(InstructionId id, std::size_t i, const Reduction& reduce,
+                       const Content& gradient) {
+    const BufferId buffer = at(id).reads[i].buffer;
+    const unsigned axes = axes_of(reduce.group) & needed_axes_;
+    const double scale = reduce.pre_scale * reduce.post_scale;
+    if (std::abs(scale * static_cast<double>(plan_.mesh.size(reduce.group)) - 1) > 1e-9)
+      fault(id, buffer, Kind::Gradient,
+            [] { return std::string("is not averaged: the scales do not divide by the ranks"); });
+    if ((gradient.reduced & axes) != 0)
+      fault(id, buffer, Kind::Gradient,
+            [] { return std::string("is reduced a second time over the same ranks"); });
+    const bool final = (gradient.reduced | axes) == needed_axes_;
+    if (reduce.contributes != (final ? std::vector{at(id).unit} : std::vector<int>{}))
+      fault(id, buffer, Kind::Update,
+            [] { return std::string("is not what the instruction says that it makes final"); });
+  }
+
+  void apply(InstructionId id, const Read& read) {
+    write_all(id);
+    if (read.source == Source::Tokens) begin_pass();
+  }
   void apply(InstructionId, const Write&) {}
   void apply(InstructionId, const HostWait&) {}
+
+  /// A micro-step begins; the first after an update begins a step.
+  void begin_pass() {
+    if (updated_) step_passes_ = 0;
+    updated_ = false;
+    pass_ = std::rotl(pass_, 1);
+    step_passes_ |= pass_;
+  }
 
   void check_updates() {
     const bool trains = std::ranges::any_of(plan_.program, [](const ProgramItem& item) {
       return item.count == ProgramItem::kOncePerStep;
     });
     for (std::size_t unit = 0; unit < updates_.size(); ++unit)
-      if (trains && updates_[unit] != kRepeats)
-        faults_.push_back({"", buffer_name(plan_.units[unit].parameter),
-                           fmt::format("is updated {} times in {} steps, not once a step",
-                                       updates_[unit], kRepeats)});
+      for (std::size_t s = 0; s < updates_[unit].size(); ++s) {
+        const int expected = trains && plan_.units[unit].slices[s].trainable ? kRepeats : 0;
+        if (updates_[unit][s] != expected)
+          faults_.push_back(
+              {"", buffer_name(plan_.units[unit].parameter),
+               fmt::format("is updated {} times in {} steps from element {} on, not {} times",
+                           updates_[unit][s], kRepeats, plan_.units[unit].slices[s].at, expected)});
+      }
   }
 
   const Plan& plan_;
   ClockWalk walk_;
   AccessHistory history_;
-  std::vector<Content> contents_;   // by cell
-  std::vector<int> contributions_;  // by unit, since its last update
-  std::vector<int> updates_;        // by unit
+  std::vector<Content> contents_;          // by cell
+  std::vector<std::vector<int>> updates_;  // by unit and slice
   unsigned needed_axes_ = 0;
+  std::uint32_t pass_ = 1;         // bit of the current backward pass
+  std::uint32_t step_passes_ = 1;  // of the current step, so far
+  bool updated_ = true;            // since the last micro-step began
   std::set<std::tuple<InstructionId, BufferId, Kind>> seen_;
   std::vector<Fault> faults_;
 };

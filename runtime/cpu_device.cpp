@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/kernels.h"
 #include "plans/error.h"
 #include "runtime/cpu_kernels.h"
 
@@ -54,8 +55,19 @@ bool CpuDevice::run(const Issue& issue) {
 void CpuDevice::compute(const Launch& launch) { cpu::launch(gemm_, launch); }
 
 void CpuDevice::copy(const Operand& from, const Operand& to) {
-  check(from.dtype == to.dtype && from.elems == to.elems, "a copy keeps dtype and size");
-  if (from.elems > 0) std::memmove(to.data, from.data, to.bytes().size());
+  check(from.elems == to.elems, "a copy keeps the number of elements");
+  if (from.elems == 0) return;
+  if (from.dtype == to.dtype) {
+    std::memmove(to.data, from.data, to.bytes().size());
+  } else if (from.dtype == Dtype::Float32 && to.dtype == Dtype::BFloat16) {
+    cpu::narrow(reinterpret_cast<const float*>(from.data),
+                reinterpret_cast<cpu::BFloat16*>(to.data), to.elems);
+  } else {
+    check(from.dtype == Dtype::BFloat16 && to.dtype == Dtype::Float32,
+          "copies convert between float32 and bfloat16");
+    cpu::widen(reinterpret_cast<const cpu::BFloat16*>(from.data), reinterpret_cast<float*>(to.data),
+               to.elems);
+  }
 }
 
 void CpuDevice::fill(const Operand& to, double value) {
@@ -68,6 +80,9 @@ void CpuDevice::fill(const Operand& to, double value) {
     case Dtype::UInt16: return fill_with<std::uint16_t>(to, value);
     case Dtype::UInt8: return fill_with<std::uint8_t>(to, value);
     case Dtype::BFloat16:
+      std::fill_n(reinterpret_cast<cpu::BFloat16*>(to.data), to.elems,
+                  cpu::rounded(static_cast<float>(value)));
+      return;
     case Dtype::Float16: break;
   }
   check(false, "a fill is of a dtype that the CPU has");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "kernels/kernels.h"
@@ -136,8 +137,23 @@ GeluKind gelu_kind(const Call& call) {
 void run_cross_entropy(const Call& call) {
   const std::int64_t rows = call.rows();
   cross_entropy(call.in(0), call.tokens(1), call.out_double(0), call.out(1), rows,
-                call.read(0).elems / rows,
-                call.launch.attributes.real(Attribute::GradientScale, 1));
+                call.read(0).elems / rows, call.launch.attributes.real(Attribute::LossScale, 1),
+                call.store(0, 2));
+}
+
+FloatTensor float_tensor(const Operand& x) {
+  if (x.dtype == Dtype::BFloat16) return reinterpret_cast<const BFloat16*>(x.data);
+  return reinterpret_cast<const float*>(x.data);
+}
+
+void run_add(const Call& call) {
+  const Operand& out = call.write(0);
+  const FloatTensor a = float_tensor(call.read(0));
+  const FloatTensor b = float_tensor(call.read(1));
+  if (out.dtype == Dtype::BFloat16)
+    add(a, b, reinterpret_cast<BFloat16*>(out.data), out.elems);
+  else
+    add(a, b, reinterpret_cast<float*>(out.data), out.elems);
 }
 
 void run_sum_squares(const Call& call) {
@@ -195,9 +211,7 @@ void run_norm_backward(const Call& call) {
                       call.store(1, 5), call.store(2, 5));
 }
 
-}  // namespace
-
-void launch(Gemm gemm, const Launch& launch) {
+void launch_wide(Gemm gemm, const Launch& launch) {
   const Call call{launch, gemm};
   const auto in = [&](std::size_t i) { return call.in(i); };
   const auto out = [&](std::size_t i) { return call.out(i); };
@@ -245,13 +259,88 @@ void launch(Gemm gemm, const Launch& launch) {
     case Kernel::Gelu: return gelu(in(0), out(0), call.write(0).elems, gelu_kind(call));
     case Kernel::GeluBackward:
       return gelu_backward(in(0), in(1), out(0), call.write(0).elems, gelu_kind(call));
-    case Kernel::Add: return add(in(0), in(1), out(0), call.write(0).elems);
+    case Kernel::Add: return run_add(call);
+    case Kernel::Scale:
+      return scale(in(0), call.single(Attribute::Scale), out(0), call.write(0).elems);
     case Kernel::CrossEntropy: return run_cross_entropy(call);
     case Kernel::SumSquares: return run_sum_squares(call);
     case Kernel::GradientNorm: return run_gradient_norm(call);
     case Kernel::Adam: return run_adam(call);
     case Kernel::Sgd: return run_sgd(call);
   }
+}
+
+/// Float32 copies of a launch's bfloat16 operands in its last workspace.
+class WideLaunch {
+ public:
+  explicit WideLaunch(const Launch& launch)
+      : launch_(launch), next_(reinterpret_cast<float*>(launch.writes.back().data)) {
+    check(launch.reads.size() + launch.writes.size() <= operands_.size(),
+          "a launch has few operands");
+    for (const Operand& operand : launch.reads)
+      add(operand, Load::Yes);
+    for (const Operand& operand : launch.writes.first(launch.writes.size() - 1))
+      add(operand, Load::No);
+    check(next_ <= reinterpret_cast<float*>(launch.writes.back().data) + launch.writes.back().elems,
+          "the workspace holds all operands");
+  }
+
+  Launch wide() const {
+    const std::span<const Operand> all(operands_.data(), count_);
+    return {launch_.kernel, launch_.attributes, all.first(launch_.reads.size()),
+            all.subspan(launch_.reads.size()), launch_.scalars};
+  }
+
+  /// Rounds the results.
+  void store() const {
+    for (std::size_t i = launch_.reads.size(); i < count_; ++i) {
+      const Operand& result = launch_.writes[i - launch_.reads.size()];
+      if (result.dtype == Dtype::BFloat16)
+        narrow(reinterpret_cast<const float*>(operands_[i].data),
+               reinterpret_cast<BFloat16*>(result.data), result.elems);
+    }
+  }
+
+ private:
+  enum class Load { No, Yes };
+
+  void add(const Operand& operand, Load load) {
+    operands_[count_++] = operand.dtype == Dtype::BFloat16 ? widened(operand, load) : operand;
+  }
+
+  /// The copy of `operand`; the one that is there when it is the same tensor again.
+  Operand widened(const Operand& operand, Load load) {
+    for (std::size_t i = 0; i < count_; ++i)
+      if (original(i).data == operand.data) return operands_[i];
+    const Operand copy{reinterpret_cast<std::byte*>(next_), operand.elems, Dtype::Float32};
+    if (load == Load::Yes)
+      widen(reinterpret_cast<const BFloat16*>(operand.data), next_, operand.elems);
+    next_ += operand.elems;
+    return copy;
+  }
+
+  const Operand& original(std::size_t i) const {
+    return i < launch_.reads.size() ? launch_.reads[i] : launch_.writes[i - launch_.reads.size()];
+  }
+
+  const Launch& launch_;
+  float* next_;
+  std::array<Operand, 16> operands_;
+  std::size_t count_ = 0;
+};
+
+bool has_narrow_operand(const Launch& launch) {
+  const auto narrow = [](const Operand& operand) { return operand.dtype == Dtype::BFloat16; };
+  return std::ranges::any_of(launch.reads, narrow) || std::ranges::any_of(launch.writes, narrow);
+}
+
+}  // namespace
+
+void launch(Gemm gemm, const Launch& launch) {
+  if (launch.kernel == Kernel::Add || !has_narrow_operand(launch)) return launch_wide(gemm, launch);
+  const WideLaunch widened(launch);
+  launch_wide(gemm, widened.wide());
+  widened.store();
 }
 
 }  // namespace shardplan::cpu

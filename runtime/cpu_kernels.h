@@ -7,7 +7,9 @@ namespace shardplan::cpu {
 
 /// Runs a kernel of kernels/kernels.h on the operands of a launch. Operands are in the order of the
 /// operator catalogue; a written operand that is also among the reads after the kernel's own is
-/// added to. Throws InputError when the launch has other operands than the kernel takes.
+/// added to. Operands in bfloat16 are widened into the launch's last workspace, where the kernel
+/// runs in float32, and results rounded once. Throws InputError when the launch has other operands
+/// than the kernel takes.
 void launch(Gemm gemm, const Launch& launch);
 
 }  // namespace shardplan::cpu

@@ -40,7 +40,7 @@ struct Launch {
 struct Issue {
   InstructionId id = -1;
   std::int32_t step = 0;        // from 0
-  std::int32_t micro_step = 0;  // earlier issues of this instruction in this step
+  std::int32_t micro_step = 0;  // of a read: earlier ones of its source in this step
   bool first = false;           // the first issue of this instruction in the run
   /// By stream: how many of its issues must have finished before this one starts.
   std::array<std::uint64_t, kStreams> waits{};
@@ -62,6 +62,7 @@ class Device {
   virtual void join() noexcept = 0;
 
   virtual void compute(const Launch& launch) = 0;
+  /// As many elements, converted where the dtypes differ.
   virtual void copy(const Operand& from, const Operand& to) = 0;
   virtual void fill(const Operand& to, double value) = 0;
 };

@@ -3,7 +3,7 @@
 #include <variant>
 
 #include "plans/error.h"
-#include "runtime/flat_layout.h"
+#include "runtime/unit_layout.h"
 
 namespace shardplan {
 namespace {
@@ -33,18 +33,25 @@ struct Interpreter::Execution {
     self.device_.compute({compute.kernel, compute.attributes, operands.reads, operands.writes,
                           self.data_.scalars[issue.step]});
   }
-  void operator()(const Copy&) const { self.device_.copy(read(), written()); }
+  void operator()(const Copy& copy) const {
+    for (std::size_t i = 0; i < operands.reads.size(); ++i)
+      self.device_.copy(copy.part ? own_part(read(i), *copy.part) : read(i), written(i));
+  }
   void operator()(const Fill& fill) const {
     for (const Operand& operand : operands.writes)
       self.device_.fill(operand, fill.value);
   }
 
   void operator()(const AllGather& gather) const {
-    communicator().all_gather(instruction.stream, gather.group, read().bytes(), written().bytes());
+    for (std::size_t i = 0; i < operands.reads.size(); ++i)
+      communicator().all_gather(instruction.stream, gather.group, read(i).bytes(),
+                                written(i).bytes());
   }
   void operator()(const ReduceScatter& reduce) const {
-    communicator().reduce_scatter(instruction.stream, reduce.group, read().dtype, read().bytes(),
-                                  written().bytes(), reduce.pre_scale, reduce.post_scale);
+    for (std::size_t i = 0; i < operands.reads.size(); ++i)
+      communicator().reduce_scatter(instruction.stream, reduce.group, read(i).dtype,
+                                    read(i).bytes(), written(i).bytes(), reduce.pre_scale,
+                                    reduce.post_scale);
   }
   void operator()(const AllReduce& reduce) const {
     communicator().all_reduce(instruction.stream, reduce.group, written().dtype, written().bytes(),
@@ -62,7 +69,7 @@ struct Interpreter::Execution {
         return self.data_.batches->read(source.source, issue.step, communicator().rank(),
                                         issue.micro_step, elements<std::int32_t>(written()));
       case Source::Weights:
-        return self.data_.weight_source->read(unit(), first_element(instruction.writes[0]),
+        return self.data_.weight_source->read(unit(), pieces(instruction.writes[0]),
                                               elements<float>(written()));
     }
   }
@@ -75,8 +82,8 @@ struct Interpreter::Execution {
         if (is_rank_0()) self.data_.steps[issue.step].grad_norm = elements<float>(read())[0];
         return;
       case Sink::Weights:
-        if (communicator().rank() < holders_of_one_copy(self.plan_, unit()))
-          self.data_.weight_sink->write(unit(), first_element(instruction.reads[0]),
+        if (communicator().rank() < holders_of_one_copy(unit()))
+          self.data_.weight_sink->write(unit(), pieces(instruction.reads[0]),
                                         elements<float>(read()));
         return;
     }
@@ -84,9 +91,14 @@ struct Interpreter::Execution {
 
   bool is_rank_0() const { return communicator().rank() == 0; }
   const Unit& unit() const { return self.plan_.units[instruction.unit]; }
-  /// Where a view of the unit's resident parameter begins in its flat parameter.
-  std::int64_t first_element(const View& view) const {
-    return shard_begin(self.plan_, unit(), communicator().rank()) + view.at;
+  std::vector<Piece> pieces(const View& view) const {
+    return pieces_of(self.plan_, unit(), communicator().rank(), view);
+  }
+  /// The equal part of an operand that belongs to this rank's place in the group.
+  Operand own_part(const Operand& whole, Group group) const {
+    const std::int64_t elems = whole.elems / communicator().size(group);
+    const std::int64_t at = communicator().place(group) * elems;
+    return {whole.data + at * size_of(whole.dtype), elems, whole.dtype};
   }
 };
 

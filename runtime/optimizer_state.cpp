@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "plans/error.h"
-#include "runtime/flat_layout.h"
+#include "runtime/unit_layout.h"
 
 namespace shardplan {
 namespace {
@@ -35,9 +35,8 @@ std::map<std::string, std::vector<float>> collect_optimizer_state(
     if (names.empty()) continue;
     const View& parameters = instruction.writes[0];
     const Unit& unit = unit_of(plan, parameters.buffer);
-    for (std::int64_t rank = 0; rank < holders_of_one_copy(plan, unit); ++rank) {
-      const std::int64_t begin = shard_begin(plan, unit, rank) + parameters.at;
-      for (const Piece& piece : pieces_of(unit, begin, parameters.elems)) {
+    for (std::int64_t rank = 0; rank < holders_of_one_copy(unit); ++rank) {
+      for (const Piece& piece : pieces_of(plan, unit, rank, parameters)) {
         const UnitParameter& parameter = unit.parameters[piece.parameter];
         for (std::size_t i = 0; i < names.size(); ++i) {
           auto& whole = states[parameter.name + "." + std::string(names[i])];

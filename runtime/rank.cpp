@@ -25,7 +25,6 @@ Rank::Rank(const Plan& plan, const Options& options, Communicator& communicator,
       measure_memory_(options.measure_memory),
       arena_(plan.arena.bytes),
       latest_(plan.instructions.size()),
-      micro_steps_(plan.instructions.size(), 0),
       step_ends_(std::max(plan.job.run.steps, 0)),
       interpreter_(plan, arena_.bytes(), device_, communicator, data),
       device_({streams_of(plan), options.gemm, options.compute_threads},
@@ -85,7 +84,7 @@ bool Rank::issue_steps(const ProgramItem& item) {
   first_step_begin_ = std::chrono::steady_clock::now();
   for (std::size_t step = 0; step < step_ends_.size(); ++step) {
     step_ = static_cast<std::int32_t>(step);
-    std::ranges::fill(micro_steps_, 0);
+    reads_.fill(0);
     if (!issue_pass(item)) return false;
     step_ends_[step] = issued_;
     steps_issued_.reach(step + 1);
@@ -93,10 +92,18 @@ bool Rank::issue_steps(const ProgramItem& item) {
   return true;
 }
 
+/// Every micro-step reads its tokens and its targets once, by whichever instruction.
+std::int32_t Rank::next_micro_step(const Instruction& instruction) {
+  const auto* read = std::get_if<Read>(&instruction.operation);
+  return read == nullptr ? 0 : reads_[static_cast<std::size_t>(read->source)]++;
+}
+
 bool Rank::issue_one(InstructionId id) {
   const Instruction& instruction = plan_.instructions[id];
-  Issue issue{
-      .id = id, .step = step_, .micro_step = micro_steps_[id]++, .first = latest_[id].number == 0};
+  Issue issue{.id = id,
+              .step = step_,
+              .micro_step = next_micro_step(instruction),
+              .first = latest_[id].number == 0};
   for (const Wait& wait : instruction.after) {
     const auto [stream, number] = latest_[wait.id];
     std::uint64_t& waits = issue.waits[static_cast<int>(stream)];

@@ -58,6 +58,7 @@ class Rank {
   bool issue_pass(const ProgramItem& item);
   bool issue_steps(const ProgramItem& item);
   bool issue_one(InstructionId id);
+  std::int32_t next_micro_step(const Instruction& instruction);
   bool wait_for(const Counts& counts);
 
   const Plan& plan_;
@@ -69,8 +70,8 @@ class Rank {
   RankMemory memory_;
 
   std::int32_t step_ = 0;
-  std::vector<Latest> latest_;             // by instruction
-  std::vector<std::int32_t> micro_steps_;  // by instruction: issues in this step
+  std::vector<Latest> latest_;                  // by instruction
+  std::array<std::int32_t, kSources> reads_{};  // by source: issues in this step
   Counts issued_{};
   std::vector<Counts> step_ends_;  // by step
   Progress steps_issued_;

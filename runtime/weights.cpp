@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "plans/error.h"
-#include "runtime/flat_layout.h"
 #include "runtime/initial_values.h"
 
 namespace shardplan {
@@ -16,6 +15,12 @@ std::string output_file(const Plan& plan) {
   const std::string& folder = plan.job.run.output;
   const bool joined = folder.empty() || folder.back() == '/';
   return folder + (joined ? "" : "/") + "model.safetensors";
+}
+
+/// PEFT's name for a parameter that the base model's files do not have.
+bool is_adapter(const UnitParameter& parameter) {
+  return parameter.name.starts_with("base_model.model.") &&
+         parameter.name.find(".lora_") != std::string::npos;
 }
 
 std::vector<SafetensorsWriter::Entry> entries_of(const Plan& plan) {
@@ -33,7 +38,7 @@ WeightSource::WeightSource(const Plan& plan) : seed_(plan.job.run.seed) {
   tensors_.emplace(plan.job.run.weights);
   for (const Unit& unit : plan.units)
     for (const UnitParameter& parameter : unit.parameters)
-      expect_tensor(parameter);
+      if (find(parameter.name) != nullptr || !is_adapter(parameter)) expect_tensor(parameter);
 }
 
 /// Files of a bare model, as "gpt2" on the Hub, lack the prefix that the model with a head puts
@@ -57,13 +62,15 @@ void WeightSource::expect_tensor(const UnitParameter& parameter) const {
                                  tensors_->path(), parameter.name, to_string(tensor->dtype)));
 }
 
-void WeightSource::read(const Unit& unit, std::int64_t begin, std::span<float> out) const {
+void WeightSource::read(const Unit& unit, const std::vector<Piece>& pieces,
+                        std::span<float> out) const {
   std::ranges::fill(out, 0.0f);
-  for (const Piece& piece : pieces_of(unit, begin, static_cast<std::int64_t>(out.size()))) {
+  for (const Piece& piece : pieces) {
     const UnitParameter& parameter = unit.parameters[piece.parameter];
     const auto values = out.subspan(piece.at, piece.elems);
-    if (tensors_)
-      read_elements(*find(parameter.name), piece.first, values);
+    const SafeTensor* tensor = tensors_ ? find(parameter.name) : nullptr;
+    if (tensor != nullptr)
+      read_elements(*tensor, piece.first, values);
     else
       initial_values(parameter.initializer, seed_, parameter.name, piece.first, values);
   }
@@ -71,8 +78,9 @@ void WeightSource::read(const Unit& unit, std::int64_t begin, std::span<float> o
 
 WeightSink::WeightSink(const Plan& plan) : writer_(output_file(plan), entries_of(plan)) {}
 
-void WeightSink::write(const Unit& unit, std::int64_t begin, std::span<const float> values) {
-  for (const Piece& piece : pieces_of(unit, begin, static_cast<std::int64_t>(values.size())))
+void WeightSink::write(const Unit& unit, const std::vector<Piece>& pieces,
+                       std::span<const float> values) {
+  for (const Piece& piece : pieces)
     writer_.write(unit.parameters[piece.parameter].name, piece.first,
                   values.subspan(piece.at, piece.elems));
 }

@@ -4,10 +4,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "plans/plan.h"
 #include "runtime/safetensors.h"
 #include "runtime/safetensors_writer.h"
+#include "runtime/unit_layout.h"
 
 namespace shardplan {
 
@@ -15,11 +17,12 @@ namespace shardplan {
 class WeightSource {
  public:
   /// Looks up every parameter of the plan's units. Throws InputError naming the first that is
-  /// missing or has another shape; tensors that the plan does not know are not looked at.
+  /// missing (adapters may be: they come from the seed) or has another shape; tensors that the plan
+  /// does not know are not looked at.
   explicit WeightSource(const Plan& plan);
 
-  /// Elements [begin, begin + out.size()) of the unit's flat parameter; the padding is 0.
-  void read(const Unit& unit, std::int64_t begin, std::span<float> out) const;
+  /// Fills `out` with pieces of the unit's parameters; the padding between them is 0.
+  void read(const Unit& unit, const std::vector<Piece>& pieces, std::span<float> out) const;
 
  private:
   const SafeTensor* find(const std::string& name) const;
@@ -35,8 +38,8 @@ class WeightSink {
   /// Throws SystemError when the file cannot be made.
   explicit WeightSink(const Plan& plan);
 
-  /// The parameters inside [begin, begin + values.size()) of the unit's flat parameter.
-  void write(const Unit& unit, std::int64_t begin, std::span<const float> values);
+  /// The pieces of the unit's parameters that `values` holds.
+  void write(const Unit& unit, const std::vector<Piece>& pieces, std::span<const float> values);
   /// Once all is written: gives the file its name.
   void commit() { writer_.commit(); }
 

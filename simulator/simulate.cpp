@@ -167,7 +167,10 @@ void add_memory(const Plan& plan, const CostConstants& constants, Report& report
   report.limit_from =
       fmt::format("memory_bytes of {}", gpu.key.empty() ? "the job's GPU" : gpu.key);
   report.fits = *memory.peak_device_bytes <= gpu.memory_bytes;
-  for (const RankClass& ranks : plan.classes) {
+  // Classes do not tell replicas of a shard group apart; all have the memory of one padded size.
+  const bool replicas = plan.ranks_in_classes() < plan.world_size();
+  const std::vector<RankClass> all{{0, plan.world_size() - 1, {}}};
+  for (const RankClass& ranks : replicas ? all : plan.classes) {
     const std::string name = ranks.first == ranks.last
                                  ? fmt::format("{}", ranks.first)
                                  : fmt::format("{}-{}", ranks.first, ranks.last);

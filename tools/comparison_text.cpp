@@ -128,10 +128,11 @@ std::string assumptions_text(const Plan& plan) {
   const TrainingJob& training = job.training;
   return fmt::format(
       "Predicts {}, PyTorch engines (fsdp2, ddp, deepspeed) are not modelled yet; assumes {} x {}, "
-      "micro-batch {}, {} tokens a sequence, {}, no checkpointing; change with --gpu, --gpus, "
-      "--micro-batch, --seq, --set FIELD=VALUE.\n",
+      "micro-batch {}, {} tokens a sequence, {}, {}; change with --gpu, --gpus, --micro-batch, "
+      "--seq, --set FIELD=VALUE.\n",
       who_executes(job, plan.profile), plan.world_size(), job.cluster.gpu.name,
-      training.micro_batch, training.sequence_length, to_string(training.optimizer.name));
+      training.micro_batch, training.sequence_length, to_string(training.optimizer.name),
+      checkpointing_text(training.activation_checkpointing));
 }
 
 std::string comparison_text(const std::vector<ComparedStrategy>& rows, std::optional<double> tokens,

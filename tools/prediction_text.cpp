@@ -1,11 +1,13 @@
 #include "tools/prediction_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "planner/cost/collective.h"
 #include "plans/error.h"
@@ -39,16 +41,31 @@ std::string strategy_text(const Plan& plan) {
   text += fmt::format(" (wrap: {})", to_string(strategy.wrap.kind));
   if (plan.mesh.shard > 1)
     text += fmt::format(", backward prefetch {}", to_string(strategy.backward_prefetch));
+  if (plan.mesh.shard > 1 && plan.mesh.replicate > 1)
+    text += fmt::format(", {} replicas of {} shards", plan.mesh.replicate, plan.mesh.shard);
+  if (strategy.layout == Layout::PerParameter) text += ", every parameter cut by rows";
+  if (const auto& precision = strategy.mixed_precision)
+    text += fmt::format(", parameters in {}, reductions in {}", to_string(precision->param),
+                        to_string(precision->reduce));
   return text;
 }
 
 std::string training_text(const TrainingJob& training, std::int64_t world) {
+  const GradientAccumulation& accumulation = training.gradient_accumulation;
+  const std::string micro_steps =
+      accumulation.steps == 1 ? ""
+                              : fmt::format(" x {} micro-steps (gradients reduced: {})",
+                                            accumulation.steps, to_string(accumulation.sync));
+  const std::int64_t tokens =
+      training.micro_batch * training.sequence_length * accumulation.steps * world;
   return fmt::format(
-      "micro-batch {} x {} tokens per GPU, {} tokens per step, {}{}", training.micro_batch,
-      training.sequence_length,
-      format_count(static_cast<double>(training.micro_batch * training.sequence_length * world)),
+      "micro-batch {} x {} tokens per GPU{}, {} tokens per step, {}{}{}", training.micro_batch,
+      training.sequence_length, micro_steps, format_count(static_cast<double>(tokens)),
       to_string(training.optimizer.name),
-      training.clip_grad_norm ? fmt::format(", clipped at {}", *training.clip_grad_norm) : "");
+      training.clip_grad_norm ? fmt::format(", clipped at {}", *training.clip_grad_norm) : "",
+      training.activation_checkpointing == ActivationCheckpointing{}
+          ? ""
+          : ", " + checkpointing_text(training.activation_checkpointing));
 }
 
 std::string range_text(const RankClass& ranks) {
@@ -152,10 +169,25 @@ struct Traffic {
 
 }  // namespace
 
+std::string checkpointing_text(const ActivationCheckpointing& checkpointing) {
+  switch (checkpointing.kind) {
+    case ActivationCheckpointing::Kind::None: return "no checkpointing";
+    case ActivationCheckpointing::Kind::Full: return "every block checkpointed";
+    case ActivationCheckpointing::Kind::Every:
+      return fmt::format("one of {} blocks checkpointed", checkpointing.every);
+    case ActivationCheckpointing::Kind::Selective: break;
+  }
+  std::vector<std::string_view> names;
+  for (const OperatorKind kind : checkpointing.operators)
+    names.push_back(spec(kind).name);
+  return fmt::format("checkpointed: {}", fmt::join(names, ", "));
+}
+
 std::string who_executes(const Job& job, Profile profile) {
+  const auto& precision = job.strategy.mixed_precision;
   return fmt::format("shardplan's own kernels (engine {}, profile {}, {})",
                      to_string(job.strategy.engine.value_or(Engine::Native)), to_string(profile),
-                     to_string(job.model.dtype));
+                     to_string(precision ? precision->param : job.model.dtype));
 }
 
 std::string headline(const Plan& plan) {

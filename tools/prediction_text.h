@@ -10,6 +10,8 @@ namespace shardplan {
 
 /// "shardplan's own kernels (engine native, profile cuda, float32)".
 std::string who_executes(const Job& job, Profile profile);
+/// "no checkpointing", "checkpointed: rms_norm, swiglu".
+std::string checkpointing_text(const ActivationCheckpointing& checkpointing);
 
 /// The first line of an answer: what it predicts, and what it does not.
 std::string headline(const Plan& plan);

@@ -45,7 +45,8 @@ double row_loss(const float* logits, std::int32_t target, float* gradient, std::
 }  // namespace
 
 void cross_entropy(const float* logits, const std::int32_t* targets, double* loss,
-                   float* grad_logits, std::int64_t rows, std::int64_t vocab, double grad_scale) {
+                   float* grad_logits, std::int64_t rows, std::int64_t vocab, double scale,
+                   Store store_loss) {
   const auto counted = static_cast<double>(counted_rows(targets, rows, vocab));
   double sum = 0;
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -53,9 +54,9 @@ void cross_entropy(const float* logits, const std::int32_t* targets, double* los
     if (targets[row] == kIgnoredTarget)
       std::fill_n(gradient, vocab, 0.0F);
     else
-      sum += row_loss(logits + row * vocab, targets[row], gradient, vocab, grad_scale / counted);
+      sum += row_loss(logits + row * vocab, targets[row], gradient, vocab, scale / counted);
   }
-  *loss = sum / counted;
+  *loss = (store_loss == Store::Accumulate ? *loss : 0.0) + scale * (sum / counted);
 }
 
 }  // namespace shardplan::cpu

@@ -17,22 +17,18 @@ constexpr Bytes kAlignment = 64;  // a cache line; wider than any vector registe
 
 /// A buffer to place.
 struct Item {
-  BufferUse use;
+  const BufferUse* use = nullptr;
   Bytes size = 0;  // aligned
 
-  std::int64_t lifetime() const { return use.last - use.first + 1; }
+  const Life& life() const { return use->lives.front(); }
+  std::int64_t lifetime() const { return life().last - life().first + 1; }
 };
 
 std::vector<Item> items_of(const Plan& plan, const std::vector<BufferUse>& uses) {
   std::vector<Item> items;
   for (const BufferUse& use : uses)
-    items.push_back({use, round_up(plan.buffers[use.buffer].bytes(), kAlignment)});
+    items.push_back({&use, round_up(plan.buffers[use.buffer].bytes(), kAlignment)});
   return items;
-}
-
-/// Whether the bytes of `a` and `b` must be apart.
-bool conflict(const BufferUse& a, const BufferUse& b) {
-  return a.first < b.first ? !wholly_before(a, b) : !wholly_before(b, a);
 }
 
 struct Placement {
@@ -51,7 +47,7 @@ Placement first_fit(const std::vector<Item>& items, const std::vector<int>& orde
     for (const int other : placed) {
       const Bytes begin = result.offsets[other];
       if (begin >= offset + item.size) break;
-      if (begin + items[other].size > offset && conflict(item.use, items[other].use))
+      if (begin + items[other].size > offset && !apart(*item.use, *items[other].use))
         offset = begin + items[other].size;
     }
     result.offsets[candidate] = offset;
@@ -67,18 +63,18 @@ Placement first_fit(const std::vector<Item>& items, const std::vector<int>& orde
 std::vector<double> conflict_weights(const std::vector<Item>& items) {
   std::int32_t end = 0;
   for (const Item& item : items)
-    end = std::max(end, item.use.last + 1);
+    end = std::max(end, item.life().last + 1);
   std::vector<double> begun(end + 1, 0);  // sizes of buffers first used before a position
   std::vector<double> ended(end + 1, 0);  // ... last used before it
   for (const Item& item : items) {
-    begun[item.use.first + 1] += static_cast<double>(item.size);
-    ended[item.use.last + 1] += static_cast<double>(item.size);
+    begun[item.life().first + 1] += static_cast<double>(item.size);
+    ended[item.life().last + 1] += static_cast<double>(item.size);
   }
   std::partial_sum(begun.begin(), begun.end(), begun.begin());
   std::partial_sum(ended.begin(), ended.end(), ended.begin());
   std::vector<double> weights;
   for (const Item& item : items)
-    weights.push_back(begun[item.use.last + 1] - ended[item.use.first]);
+    weights.push_back(begun[item.life().last + 1] - ended[item.life().first]);
   return weights;
 }
 
@@ -102,7 +98,7 @@ Placement best_placement(const std::vector<Item>& items, const Plan& plan, Bytes
   const std::vector<double> weights = conflict_weights(items);
   const auto size = [&](int i) { return static_cast<double>(items[i].size); };
   const auto lifetime = [&](int i) { return static_cast<double>(items[i].lifetime()); };
-  const auto role = [&](int i) { return role_of(plan.buffers[items[i].use.buffer].category); };
+  const auto role = [&](int i) { return role_of(plan.buffers[items[i].use->buffer].category); };
   const std::vector<std::function<Key(int)>> keys{[&](int i) {
                                                     return Key{role(i), lifetime(i)};
                                                   },
@@ -150,7 +146,7 @@ void pack_arena(Plan& plan) {
   plan.arena.live_bound_bytes = live_bound(plan, uses);
   const Placement placement = best_placement(items, plan, plan.arena.live_bound_bytes - prefix);
   for (std::size_t i = 0; i < items.size(); ++i)
-    plan.buffers[items[i].use.buffer].offset = prefix + placement.offsets[i];
+    plan.buffers[items[i].use->buffer].offset = prefix + placement.offsets[i];
   plan.arena.bytes = 0;
   for (const Buffer& buffer : plan.buffers)
     if (buffer.space == Space::Device)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "planner/passes/recomputation.h"
 #include "plans/error.h"
 
 namespace shardplan {
@@ -22,18 +23,25 @@ bool backward_reads(const OperatorSpec& op, Role::Kind kind, int index) {
 
 class Differentiator {
  public:
-  Differentiator(const ModelGraph& graph, Sizes sizes, Profile profile)
+  Differentiator(const ModelGraph& graph, const TapeSettings& settings)
       : graph_(graph),
-        sizes_(sizes),
-        profile_(profile),
+        settings_(settings),
+        recomputation_(graph, settings.checkpointing),
         vertices_(static_cast<int>(boost::num_vertices(graph.dag))),
-        outputs_(vertices_, kNone),
+        forward_(vertices_),
+        again_(vertices_),
         gradients_(vertices_, kNone),
-        statistics_(vertices_),
         inputs_(vertices_),
+        needs_gradient_(vertices_, false),
         gradient_written_(graph.parameters.size(), false) {
-    for (int vertex = 0; vertex < vertices_; ++vertex)
+    for (int vertex = 0; vertex < vertices_; ++vertex) {
       inputs_[vertex] = graph.inputs_of(vertex);
+      needs_gradient_[vertex] =
+          std::ranges::any_of(inputs_[vertex], [&](int input) { return needs_gradient_[input]; }) ||
+          std::ranges::any_of(op(vertex).parameters,
+                              [&](int p) { return graph.parameters[p].trainable; });
+    }
+    if (!needs_gradient_.back()) throw InputError("model.trainable: no parameter is trained");
   }
 
   Tape run() {
@@ -41,51 +49,77 @@ class Differentiator {
       forward(vertex);
     for (current_ = vertices_ - 1; current_ >= 0; --current_)
       backward(current_);
+    for (std::size_t p = 0; p < graph_.parameters.size(); ++p)
+      if (graph_.parameters[p].trainable && !gradient_written_[p])
+        throw InputError(
+            fmt::format("parameter '{}' is trained, but the loss does not depend on it "
+                        "(find_unused_parameters cannot be planned); freeze it by model.trainable",
+                        graph_.parameters[p].name));
     mark_activations();
-    tape_.tokens = outputs_[0];
-    tape_.targets = outputs_[1];
-    tape_.loss = outputs_[vertices_ - 1];
+    tape_.tokens = forward_[0].output;
+    tape_.targets = forward_[1].output;
+    tape_.loss = forward_[vertices_ - 1].output;
     return std::move(tape_);
   }
 
  private:
+  enum class Pass { Forward, Backward, Again };
+
+  /// Values that the forward kernel of a vertex makes.
+  struct Results {
+    int output = kNone;
+    std::vector<int> statistics;
+  };
+
   const Operator& op(int vertex) const { return graph_.dag[vertex]; }
-  bool needs_gradient(int vertex) const { return op(vertex).kind != OperatorKind::Input; }
+  bool needs_gradient(int vertex) const { return needs_gradient_[vertex]; }
 
   int new_value(std::string name, Dtype dtype, std::int64_t elems) {
     tape_.values.push_back({std::move(name), dtype, elems, Category::Temporaries});
     users_.emplace_back();
     return static_cast<int>(tape_.values.size()) - 1;
   }
+  /// An activation or its gradient: of the dtype that the job computes in.
   int new_value(std::string name, const TensorType& type) {
-    return new_value(std::move(name), type.dtype, type.elements(sizes_));
+    return new_value(std::move(name), type.dtype == Dtype::Float32 ? settings_.dtype : type.dtype,
+                     type.elements(settings_.sizes));
   }
 
-  /// The only consumer may overwrite a value that nobody needs for backward.
+  /// The only consumer may overwrite a value that nobody needs for backward, be it to compute it
+  /// again.
   bool may_overwrite(int vertex, int slot) const {
     const int source = inputs_[vertex][slot];
-    return boost::out_degree(source, graph_.dag) == 1 && needs_gradient(source) &&
+    return boost::out_degree(source, graph_.dag) == 1 && op(source).kind != OperatorKind::Input &&
+           !(recomputation_.again(vertex) && recomputation_.keeps_output(source)) &&
            !backward_reads(spec(op(source).kind), Role::Kind::Output, 0) &&
            !backward_reads(spec(op(vertex).kind), Role::Kind::Input, slot);
   }
 
-  void forward(int vertex) {
+  /// New values for what the forward kernel of `vertex` makes from inputs that are in `made`.
+  Results new_results(int vertex, const std::vector<Results>& made) {
     const Operator& node = op(vertex);
-    const OperatorSpec& catalogue = spec(node.kind);
-    const bool in_place =
-        catalogue.in_place_input >= 0 && may_overwrite(vertex, catalogue.in_place_input);
-    outputs_[vertex] = in_place ? outputs_[inputs_[vertex][catalogue.in_place_input]]
-                                : new_value(node.module + ".output", node.output);
+    const int slot = spec(node.kind).in_place_input;
+    Results results;
+    results.output = slot >= 0 && may_overwrite(vertex, slot)
+                         ? made[inputs_[vertex][slot]].output
+                         : new_value(node.module + ".output", node.output);
     for (const TensorType& type : statistics_of(node.kind, node.attributes))
-      statistics_[vertex].push_back(
-          new_value(fmt::format("{}.statistic{}", node.module, statistics_[vertex].size()), type));
+      results.statistics.push_back(
+          new_value(fmt::format("{}.statistic{}", node.module, results.statistics.size()),
+                    type.dtype, type.elements(settings_.sizes)));
+    return results;
+  }
+
+  void forward(int vertex) {
+    const OperatorSpec& catalogue = spec(op(vertex).kind);
+    forward_[vertex] = new_results(vertex, forward_);
     if (catalogue.gradient_in_forward) {
+      const int input = inputs_[vertex][0];
       check(may_overwrite(vertex, 0), "the loss is the only reader of the logits");
-      gradients_[inputs_[vertex][0]] = outputs_[inputs_[vertex][0]];
-      users_[outputs_[inputs_[vertex][0]]].push_back(inputs_[vertex][0]);
+      set_gradient(input, forward_[input].output);
     }
     for (const KernelCall& call : catalogue.forward)
-      launch(vertex, call, tape_.forward);
+      launch(vertex, call, Pass::Forward);
   }
 
   void backward(int vertex) {
@@ -95,55 +129,125 @@ class Differentiator {
       for (const int input : inputs_[vertex])
         if (needs_gradient(input)) pass_gradient(input, gradients_[vertex]);
     for (const KernelCall& call : catalogue.backward)
-      launch(vertex, call, tape_.backward);
+      if (std::ranges::any_of(call.writes, [&](const Role& role) { return wanted(vertex, role); }))
+        launch(vertex, call, Pass::Backward);
   }
 
-  /// Emits `call`, unless it is about an absent parameter or an input without gradient.
-  void launch(int vertex, const KernelCall& call, std::vector<TapeLaunch>& list) {
-    for (const Role& role : call.writes) {
-      if (role.kind == Role::Kind::ParameterGradient && !has_parameter(vertex, role)) return;
-      if (role.kind == Role::Kind::InputGradient && !needs_gradient(inputs_[vertex][role.index]))
-        return;
-    }
-    TapeLaunch launch{
-        .kernel = call.kernel, .attributes = launch_attributes(vertex), .vertex = vertex};
-    for (const Role& role : call.reads)
-      if (role.kind != Role::Kind::Parameter || has_parameter(vertex, role))
-        launch.reads.push_back(operand(vertex, role));
-    std::vector<std::pair<int, int>>
-        sums;  // {vertex, value}: gradients that need an addition after
-    for (const Role& role : call.writes) {
-      const std::optional<TapeOperand> target = result(vertex, call, role, launch, sums);
-      if (target) launch.writes.push_back(*target);
-    }
-    list.push_back(std::move(launch));
-    for (const auto& [owner, value] : sums)
-      add_into(owner, value);
+  /// Runs the forward kernel of `vertex` again, and before it what its inputs need.
+  void compute_again(int vertex) {
+    if (again_[vertex].output != kNone) return;
+    for (const int input : inputs_[vertex])
+      output_for_backward(input);
+    again_[vertex] = new_results(vertex, again_);
+    for (const KernelCall& call : spec(op(vertex).kind).forward)
+      launch(vertex, call, Pass::Again);
+  }
+
+  /// The values in which backward finds what forward made.
+  int output_for_backward(int vertex) {
+    if (recomputation_.keeps_output(vertex)) return forward_[vertex].output;
+    compute_again(vertex);
+    return again_[vertex].output;
+  }
+  int statistic_for_backward(int vertex, int index) {
+    if (!recomputation_.again(vertex)) return forward_[vertex].statistics[index];
+    compute_again(vertex);
+    return again_[vertex].statistics[index];
+  }
+
+  /// Whether backward is to compute the result `role`.
+  bool wanted(int vertex, const Role& role) const {
+    if (role.kind == Role::Kind::InputGradient) return needs_gradient(inputs_[vertex][role.index]);
+    return role.kind == Role::Kind::ParameterGradient && has_parameter(vertex, role) &&
+           graph_.parameters[op(vertex).parameters[role.index]].trainable;
   }
 
   bool has_parameter(int vertex, const Role& role) const {
     return role.index < static_cast<int>(op(vertex).parameters.size());
   }
 
+  /// Emits `call`, unless it is about an absent parameter.
+  void launch(int vertex, const KernelCall& call, Pass pass) {
+    for (const Role& role : call.writes)
+      if (role.kind == Role::Kind::ParameterGradient && !has_parameter(vertex, role)) return;
+    TapeLaunch launch{.kernel = call.kernel,
+                      .attributes = launch_attributes(vertex),
+                      .vertex = vertex,
+                      .recomputation = pass == Pass::Again,
+                      .reads = {},
+                      .writes = {}};
+    for (const Role& role : call.reads)
+      if (role.kind != Role::Kind::Parameter || has_parameter(vertex, role))
+        launch.reads.push_back(operand(vertex, role, pass));
+    std::vector<std::pair<int, int>>
+        sums;  // {vertex, value}: gradients that need an addition after
+    for (const Role& role : call.writes) {
+      const std::optional<TapeOperand> target = result(vertex, call, role, pass, launch, sums);
+      if (target) launch.writes.push_back(*target);
+    }
+    add_wide_workspace(launch);
+    (pass == Pass::Forward ? tape_.forward : tape_.backward).push_back(std::move(launch));
+    for (const auto& [owner, value] : sums)
+      add_into(owner, value);
+  }
+
+  /// A place for float32 copies of the operands, where the kernel takes nothing else.
+  void add_wide_workspace(TapeLaunch& launch) {
+    if (settings_.dtype == Dtype::Float32 || !widens(launch.kernel, settings_.profile)) return;
+    std::vector<TapeOperand> narrow;
+    for (const auto* operands : {&launch.reads, &launch.writes})
+      for (const TapeOperand& operand : *operands)
+        if (is_narrow(operand) && std::ranges::find(narrow, operand) == narrow.end())
+          narrow.push_back(operand);
+    std::int64_t elems = 0;
+    for (const TapeOperand& operand : narrow)
+      elems += elems_of(operand);
+    if (elems > 0)
+      launch.writes.push_back(
+          {TapeOperand::Kind::Value,
+           new_value(op(launch.vertex).module + ".wide", Dtype::Float32, elems)});
+  }
+
+  bool is_narrow(const TapeOperand& operand) const {
+    return operand.kind != TapeOperand::Kind::Value ||
+           tape_.values[operand.index].dtype == settings_.dtype;
+  }
+  std::int64_t elems_of(const TapeOperand& operand) const {
+    return operand.kind == TapeOperand::Kind::Value ? tape_.values[operand.index].elems
+                                                    : graph_.parameters[operand.index].elements();
+  }
+
   Attributes launch_attributes(int vertex) const {
     Attributes attributes = op(vertex).attributes;
-    attributes.set(Attribute::Batch, static_cast<double>(sizes_.batch));
-    attributes.set(Attribute::Time, static_cast<double>(sizes_.time));
+    attributes.set(Attribute::Batch, static_cast<double>(settings_.sizes.batch));
+    attributes.set(Attribute::Time, static_cast<double>(settings_.sizes.time));
     const OperatorKind kind = op(vertex).kind;
     if (kind == OperatorKind::Attention || kind == OperatorKind::PackedAttention)
-      attributes.set(Attribute::BlockRows, static_cast<double>(attention_block_rows(profile_)));
-    if (kind == OperatorKind::CrossEntropy) attributes.set(Attribute::GradientScale, 1);
+      attributes.set(Attribute::BlockRows,
+                     static_cast<double>(attention_block_rows(settings_.profile)));
+    if (kind == OperatorKind::CrossEntropy)
+      attributes.set(Attribute::LossScale, settings_.loss_scale);
     return attributes;
   }
 
-  TapeOperand operand(int vertex, const Role& role) const {
+  /// Where a kernel of the pass finds what it reads, or puts its output and statistics.
+  TapeOperand operand(int vertex, const Role& role, Pass pass) {
     using Kind = TapeOperand::Kind;
+    const bool forward = pass == Pass::Forward;
     switch (role.kind) {
-      case Role::Kind::Input: return {Kind::Value, outputs_[inputs_[vertex][role.index]]};
-      case Role::Kind::Output: return {Kind::Value, outputs_[vertex]};
       case Role::Kind::Parameter: return {Kind::Parameter, op(vertex).parameters[role.index]};
-      case Role::Kind::Statistic: return {Kind::Value, statistics_[vertex][role.index]};
       case Role::Kind::OutputGradient: return {Kind::Value, gradients_[vertex]};
+      case Role::Kind::Input: {
+        const int input = inputs_[vertex][role.index];
+        return {Kind::Value, forward ? forward_[input].output : output_for_backward(input)};
+      }
+      case Role::Kind::Output:
+        if (pass == Pass::Backward) return {Kind::Value, output_for_backward(vertex)};
+        return {Kind::Value, (forward ? forward_ : again_)[vertex].output};
+      case Role::Kind::Statistic:
+        if (pass == Pass::Backward)
+          return {Kind::Value, statistic_for_backward(vertex, role.index)};
+        return {Kind::Value, (forward ? forward_ : again_)[vertex].statistics[role.index]};
       default: break;
     }
     check(false, "kernels read inputs, outputs, parameters, statistics and output gradients");
@@ -151,28 +255,40 @@ class Differentiator {
   }
 
   /// Where a kernel puts the result `role`; nothing for a workspace that the profile does not need.
-  std::optional<TapeOperand> result(int vertex, const KernelCall& call, const Role& role,
+  std::optional<TapeOperand> result(int vertex, const KernelCall& call, const Role& role, Pass pass,
                                     TapeLaunch& launch, std::vector<std::pair<int, int>>& sums) {
     using Kind = TapeOperand::Kind;
-    const std::string& module = op(vertex).module;
     switch (role.kind) {
       case Role::Kind::Workspace: {
-        const Bytes bytes = workspace_bytes(call.kernel, launch.attributes, profile_);
+        const Bytes bytes = workspace_bytes(call.kernel, launch.attributes, settings_.profile);
         if (bytes == 0) return std::nullopt;
         return TapeOperand{Kind::Value,
-                           new_value(module + ".workspace", Dtype::Float32, bytes / 4)};
+                           new_value(op(vertex).module + ".workspace", Dtype::Float32, bytes / 4)};
       }
-      case Role::Kind::ParameterGradient: {
-        const int parameter = op(vertex).parameters[role.index];
-        const TapeOperand target{Kind::ParameterGradient, parameter};
-        if (gradient_written_[parameter]) launch.reads.push_back(target);
-        gradient_written_[parameter] = true;
-        return target;
-      }
+      case Role::Kind::ParameterGradient:
+        if (!wanted(vertex, role)) return unused(vertex, role);
+        return parameter_gradient(op(vertex).parameters[role.index], launch);
       case Role::Kind::InputGradient:
+        if (!wanted(vertex, role)) return unused(vertex, role);
         return TapeOperand{Kind::Value, input_gradient(vertex, call, role.index, launch, sums)};
-      default: return operand(vertex, role);
+      default: return operand(vertex, role, pass);
     }
+  }
+
+  /// A place for what a kernel computes beside what is wanted of it.
+  TapeOperand unused(int vertex, const Role& role) {
+    const std::string name = op(vertex).module + ".unused_gradient";
+    if (role.kind == Role::Kind::InputGradient)
+      return {TapeOperand::Kind::Value, new_value(name, op(inputs_[vertex][role.index]).output)};
+    const Parameter& parameter = graph_.parameters[op(vertex).parameters[role.index]];
+    return {TapeOperand::Kind::Value, new_value(name, settings_.dtype, parameter.elements())};
+  }
+
+  TapeOperand parameter_gradient(int parameter, TapeLaunch& launch) {
+    const TapeOperand target{TapeOperand::Kind::ParameterGradient, parameter};
+    if (gradient_written_[parameter]) launch.reads.push_back(target);
+    gradient_written_[parameter] = true;
+    return target;
   }
 
   int input_gradient(int vertex, const KernelCall& call, int slot, TapeLaunch& launch,
@@ -222,11 +338,8 @@ class Differentiator {
   /// gradient of `vertex` := `summand` + the gradient so far, stored in `target`.
   void add_into(int vertex, int target, int summand) {
     using Kind = TapeOperand::Kind;
-    Attributes attributes = op(vertex).attributes;
-    attributes.set(Attribute::Batch, static_cast<double>(sizes_.batch));
-    attributes.set(Attribute::Time, static_cast<double>(sizes_.time));
     tape_.backward.push_back({.kernel = Kernel::Add,
-                              .attributes = std::move(attributes),
+                              .attributes = launch_attributes(vertex),
                               .vertex = vertex,
                               .reads = {{Kind::Value, gradients_[vertex]}, {Kind::Value, summand}},
                               .writes = {{Kind::Value, target}}});
@@ -234,40 +347,49 @@ class Differentiator {
   }
   void add_into(int vertex, int value) { add_into(vertex, value, value); }
 
+  /// What backward reads of forward's results, kept or computed again.
   void mark_activations() {
-    std::vector<bool> made_forward(tape_.values.size(), false);
+    enum class Made { Elsewhere, Forward, Again };
+    std::vector<Made> made(tape_.values.size(), Made::Elsewhere);
     for (const TapeLaunch& launch : tape_.forward)
       for (const TapeOperand& write : launch.writes)
-        made_forward[write.index] = true;
-    for (const TapeLaunch& launch : tape_.backward)
+        made[write.index] = Made::Forward;
+    for (const TapeLaunch& launch : tape_.backward) {
       for (const TapeOperand& read : launch.reads)
-        if (read.kind == TapeOperand::Kind::Value && made_forward[read.index])
+        if (read.kind == TapeOperand::Kind::Value &&
+            (made[read.index] == Made::Forward ||
+             (made[read.index] == Made::Again && !launch.recomputation)))
           tape_.values[read.index].category = Category::Activations;
-    for (const int input : {outputs_[0], outputs_[1]})
+      if (launch.recomputation)
+        for (const TapeOperand& write : launch.writes)
+          made[write.index] = Made::Again;
+    }
+    for (const int input : {forward_[0].output, forward_[1].output})
       tape_.values[input].category = Category::Inputs;
   }
 
   const ModelGraph& graph_;
-  const Sizes sizes_;
-  const Profile profile_;
+  const TapeSettings& settings_;
+  const Recomputation recomputation_;
   const int vertices_;
   int current_ = 0;  // vertex whose backward runs; vertices from it on have read their gradients
   Tape tape_;
-  std::vector<int> outputs_;    // value of each vertex
-  std::vector<int> gradients_;  // value of the gradient of each vertex's output
-  std::vector<std::vector<int>> statistics_;
+  std::vector<Results> forward_;  // by vertex
+  std::vector<Results> again_;    // by vertex: what backward computes again
+  std::vector<int> gradients_;    // value of the gradient of each vertex's output
   std::vector<std::vector<int>> inputs_;
+  std::vector<bool> needs_gradient_;     // by vertex
   std::vector<std::vector<int>> users_;  // by value: vertices whose gradient it is
   std::vector<bool> gradient_written_;   // by parameter
 };
 
 }  // namespace
 
-Tape autograd(const ModelGraph& graph, Sizes sizes, Profile profile) {
+Tape autograd(const ModelGraph& graph, const TapeSettings& settings) {
   check(boost::num_vertices(graph.dag) > 2 && graph.dag[0].kind == OperatorKind::Input &&
             graph.dag[1].kind == OperatorKind::Input,
         "a graph starts with its tokens and targets");
-  return Differentiator(graph, sizes, profile).run();
+  return Differentiator(graph, settings).run();
 }
 
 }  // namespace shardplan

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "plans/job.h"
 #include "plans/model_graph.h"
 #include "plans/plan.h"
 
@@ -27,7 +28,8 @@ struct TapeOperand {
 struct TapeLaunch {
   Kernel kernel = Kernel::Add;
   Attributes attributes;
-  int vertex = -1;  // of the operator it belongs to
+  int vertex = -1;             // of the operator it belongs to
+  bool recomputation = false;  // runs a forward kernel again, in backward
   std::vector<TapeOperand> reads;
   std::vector<TapeOperand> writes;
 };
@@ -42,9 +44,19 @@ struct Tape {
   int loss = -1;
 };
 
-/// Differentiates the graph in reverse order by the catalogue's gradient kernels. A value that
-/// backward reads is an activation; other values are temporaries. Requires that vertices 0 and 1
-/// are the tokens and the targets and that the last one is the loss.
-Tape autograd(const ModelGraph& graph, Sizes sizes, Profile profile);
+struct TapeSettings {
+  Sizes sizes;
+  Profile profile = Profile::CpuOneDnn;
+  Dtype dtype = Dtype::Float32;  // of activations, their gradients and those of parameters
+  double loss_scale = 1;
+  ActivationCheckpointing checkpointing;
+};
+
+/// Differentiates the graph in reverse order by the catalogue's gradient kernels, as far as trained
+/// parameters need it. A value that backward reads is an activation; other values are temporaries.
+/// What the checkpointing does not keep is computed again where backward first needs it, and only
+/// if it does. Requires that vertices 0 and 1 are the tokens and the targets and that the last one
+/// is the loss. Throws InputError when nothing is trained.
+Tape autograd(const ModelGraph& graph, const TapeSettings& settings);
 
 }  // namespace shardplan

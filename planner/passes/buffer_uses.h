@@ -7,22 +7,26 @@
 
 namespace shardplan {
 
-/// When a buffer is in use, in the first of two iterations of every loop.
-struct BufferUse {
-  BufferId buffer = -1;
+/// One life of a buffer: in a loop it has one in every iteration.
+struct Life {
   std::int32_t first = -1;  // positions in issue order
   std::int32_t last = -1;
-  Clock end;         // the last position on each stream that touches it
-  Clock start;       // what has finished whenever it is touched first
-  Clock next_start;  // the same in the second iteration; everything when there is none
-  int stream = -1;   // the only stream that touches it; kStreams: several
+  Clock end;    // the last position on each stream that touches it
+  Clock start;  // what has finished whenever it is touched first
 };
 
-/// Uses of all device buffers that are not resident.
+/// When a buffer is in use, every loop run twice.
+struct BufferUse {
+  BufferId buffer = -1;
+  int stream = -1;  // the only stream that touches it; kStreams: several
+  std::vector<Life> lives;
+};
+
+/// Uses of all device buffers that are not resident. A life begins with the instruction that touches
+/// the buffer first.
 std::vector<BufferUse> buffer_uses(const Plan& plan);
 
-/// True when every use of `earlier` has finished before any use of `later` begins, in one iteration
-/// and across the loop's back edge.
-bool wholly_before(const BufferUse& earlier, const BufferUse& later);
+/// True when every life of one buffer has finished before the next of the other begins.
+bool apart(const BufferUse& a, const BufferUse& b);
 
 }  // namespace shardplan

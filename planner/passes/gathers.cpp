@@ -6,11 +6,6 @@
 namespace shardplan {
 namespace {
 
-/// The unit whose parameters stay unsharded from forward to backward, as FSDP's root does.
-bool keeps_parameters(const Plan& plan, int unit) {
-  return plan.job.strategy.sharding != Strategy::FullShard || plan.units[unit].name == "root";
-}
-
 std::vector<Gather> uses_of_units(const Plan& plan, const Tape& tape,
                                   const std::vector<ParameterPlace>& places) {
   std::map<std::pair<int, Phase>, Gather> uses;
@@ -42,6 +37,14 @@ int units_ahead(const StrategyJob& strategy, Phase phase) {
 }
 
 }  // namespace
+
+bool keeps_parameters(const Plan& plan, int unit) {
+  const StrategyJob& strategy = plan.job.strategy;
+  if (strategy.reshard_after_forward) return !strategy.reshard_after_forward->reshard;
+  const bool reshards =
+      strategy.sharding == Strategy::FullShard || strategy.sharding == Strategy::HybridShard;
+  return !reshards || plan.units[unit].name == "root";
+}
 
 std::vector<Gather> plan_gathers(const Plan& plan, const Tape& tape,
                                  const std::vector<ParameterPlace>& places) {

@@ -19,10 +19,15 @@ struct Gather {
   int throttle = -1;  // launch to wait for, so that few units are unsharded at a time; -1: none
 };
 
-/// Gathers in issue order. FULL_SHARD gathers each unit but the root once for forward and once for
-/// backward; otherwise a gathered unit stays until its last use. At most one unit beyond the one in
-/// use is gathered ahead (more with forward_prefetch; none in backward unless BACKWARD_PRE), and
-/// with limit_all_gathers the next gather waits until the one before those is no longer needed.
+/// Whether a unit's whole parameters stay from forward to backward: always but with FULL_SHARD and
+/// HYBRID_SHARD, and there for the root; reshard_after_forward overrules both.
+bool keeps_parameters(const Plan& plan, int unit);
+
+/// Gathers in issue order. A unit that does not keep its parameters is gathered once for forward
+/// and once for backward; otherwise a gathered unit stays until its last use. At most one unit
+/// beyond the one in use is gathered ahead (more with forward_prefetch; in backward one with
+/// BACKWARD_PRE, with BACKWARD_POST once the one in use is computed, else none), and with
+/// limit_all_gathers the next gather waits until the one before those is no longer needed.
 std::vector<Gather> plan_gathers(const Plan& plan, const Tape& tape,
                                  const std::vector<ParameterPlace>& places);
 

@@ -58,11 +58,14 @@ std::int32_t first_after(const HappensBefore& order, const std::vector<std::int3
 // maximum flow: from a buffer's end to the first instruction of each stream that comes after it,
 // along the streams, and into the buffers whose use begins there.
 Bytes live_bound(const Plan& plan, const std::vector<BufferUse>& uses) {
-  const std::vector<InstructionId> order = unroll(plan, 1);
+  const std::vector<InstructionId> order = unroll(plan, 2);  // positions are those of the uses
   const HappensBefore happens_before(plan, order);
   std::array<std::vector<std::int32_t>, kStreams> positions;
   std::vector<int> node_of(order.size());
+  std::vector<bool> issued(plan.instructions.size(), false);
   for (std::int32_t p = 0; p < static_cast<std::int32_t>(order.size()); ++p) {
+    if (issued[order[p]]) continue;  // one iteration of every loop
+    issued[order[p]] = true;
     const int stream = static_cast<int>(plan.instructions[order[p]].stream);
     positions[stream].push_back(p);
     node_of[p] = 2 + p;
@@ -82,9 +85,9 @@ Bytes live_bound(const Plan& plan, const std::vector<BufferUse>& uses) {
     total += bytes;
     add_arc(network, source, released, bytes);
     add_arc(network, needed, sink, bytes);
-    add_arc(network, node_of[uses[u].first], needed, kUnlimited);
+    add_arc(network, node_of[uses[u].lives.front().first], needed, kUnlimited);
     for (const auto& stream : positions) {
-      const std::int32_t after = first_after(happens_before, stream, uses[u].end);
+      const std::int32_t after = first_after(happens_before, stream, uses[u].lives.front().end);
       if (after >= 0) add_arc(network, released, node_of[stream[after]], kUnlimited);
     }
   }

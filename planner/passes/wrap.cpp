@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <set>
+#include <utility>
 
 #include "plans/error.h"
 
@@ -35,7 +37,38 @@ std::vector<std::string> modules_of_class(const ModelGraph& graph,
   return wrapped;
 }
 
-std::vector<std::string> wrapped_modules(const ModelGraph& graph, const WrapPolicy& policy) {
+/// PyTorch's size_based_auto_wrap_policy: from the leaves up, a module is wrapped when it has at
+/// least so many parameters that no module inside it took; containers never are.
+std::vector<std::string> modules_of_size(const ModelGraph& graph, std::int64_t min_params,
+                                         const std::vector<std::string>& users) {
+  std::vector<const Module*> modules;
+  for (const Module& module : graph.modules)
+    if (!module.path.empty() && module.class_name != "ModuleList" &&
+        module.class_name != "ModuleDict")
+      modules.push_back(&module);
+  // A module's path is longer than that of any module around it.
+  std::ranges::stable_sort(modules, std::greater<>(),
+                           [](const Module* m) { return m->path.size(); });
+  std::vector<bool> taken(graph.parameters.size(), false);
+  std::vector<std::string> wrapped;
+  for (const Module* module : modules) {
+    std::vector<std::size_t> own;
+    std::int64_t elements = 0;
+    for (std::size_t p = 0; p < users.size(); ++p) {
+      if (taken[p] || !contains(module->path, users[p])) continue;
+      own.push_back(p);
+      elements += graph.parameters[p].elements();
+    }
+    if (elements < min_params) continue;
+    wrapped.push_back(module->path);
+    for (const std::size_t p : own)
+      taken[p] = true;
+  }
+  return wrapped;
+}
+
+std::vector<std::string> wrapped_modules(const ModelGraph& graph, const WrapPolicy& policy,
+                                         const std::vector<std::string>& users) {
   switch (policy.kind) {
     case WrapPolicy::Kind::None: return {};
     case WrapPolicy::Kind::Transformer:
@@ -47,10 +80,9 @@ std::vector<std::string> wrapped_modules(const ModelGraph& graph, const WrapPoli
         if (std::ranges::none_of(graph.modules, [&](const Module& m) { return m.path == name; }))
           throw InputError(fmt::format("strategy.wrap.names: the model has no module '{}'", name));
       return policy.names;
-    case WrapPolicy::Kind::Size: break;
+    case WrapPolicy::Kind::Size: return modules_of_size(graph, policy.min_params, users);
   }
-  throw InputError(
-      "strategy.wrap.policy: size is not supported yet; supported: transformer, modules, none");
+  return {};
 }
 
 /// The module path that contains every operator using each parameter.
@@ -73,9 +105,9 @@ std::vector<std::string> common_module_of_users(const ModelGraph& graph) {
 }
 
 std::vector<ParameterGroup> fsdp_units(const ModelGraph& graph, const WrapPolicy& policy) {
-  std::vector<std::string> modules{""};
-  std::ranges::copy(wrapped_modules(graph, policy), std::back_inserter(modules));
   const std::vector<std::string> users = common_module_of_users(graph);
+  std::vector<std::string> modules{""};
+  std::ranges::copy(wrapped_modules(graph, policy, users), std::back_inserter(modules));
   std::vector<ParameterGroup> groups{{"root", {}}};
   for (std::size_t m = 1; m < modules.size(); ++m)
     groups.push_back({modules[m], {}});
@@ -115,6 +147,10 @@ std::vector<ParameterGroup> ddp_buckets(const ModelGraph& graph, const Tape& tap
     buckets.back().parameters.push_back(parameter);
     filled += graph.parameters[parameter].elements() * size_of(Dtype::Float32);
   }
+  ParameterGroup frozen{"frozen", {}};  // no reduction: not the buckets' business
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p)
+    if (!graph.parameters[p].trainable) frozen.parameters.push_back(static_cast<int>(p));
+  if (!frozen.parameters.empty()) buckets.push_back(std::move(frozen));
   return buckets;
 }
 

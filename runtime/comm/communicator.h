@@ -19,6 +19,8 @@ class Communicator {
 
   virtual std::int64_t rank() const = 0;
   virtual std::int64_t size(Group group) const = 0;
+  /// This rank's place among the ranks of its group, from 0 on.
+  virtual std::int64_t place(Group group) const = 0;
 
   /// `full` holds size(group) shards in group order; `shard` may lie inside it at its own place.
   virtual void all_gather(Stream stream, Group group, std::span<const std::byte> shard,

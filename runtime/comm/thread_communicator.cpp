@@ -7,7 +7,9 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <type_traits>
 
+#include "kernels/bfloat16.h"
 #include "kernels/kernels.h"
 #include "plans/error.h"
 
@@ -24,31 +26,53 @@ void add_scaled(const double* x, double scale, double* out, std::size_t elems) {
   for (std::size_t i = 0; i < elems; ++i)
     out[i] += x[i] * scale;
 }
+void add_scaled(const cpu::BFloat16* x, double scale, float* out, std::size_t elems) {
+  for (std::size_t i = 0; i < elems; ++i)
+    out[i] += cpu::widened(x[i]) * static_cast<float>(scale);
+}
+
+/// What elements of type T are summed in.
+template <typename T>
+using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <typename T>
+T stored(Sum<T> value) {
+  if constexpr (std::is_same_v<T, cpu::BFloat16>)
+    return cpu::rounded(value);
+  else
+    return value;
+}
 
 /// Elements [first, first + elems) of post_scale * sum of pre_scale * contribution, in rank order.
 /// `out` may be the same elements of a contribution: a block is read before it is written.
 template <typename T>
 void sum(std::span<const Contribution> parts, std::size_t first, std::size_t elems, T* out) {
-  const auto post_scale = static_cast<T>(parts.front().post_scale);
-  std::array<T, kBlockElems> block;
+  const auto post_scale = static_cast<Sum<T>>(parts.front().post_scale);
+  std::array<Sum<T>, kBlockElems> block;
   for (std::size_t done = 0; done < elems; done += kBlockElems) {
     const std::size_t count = std::min(kBlockElems, elems - done);
-    std::fill_n(block.begin(), count, T{0});
+    std::fill_n(block.begin(), count, Sum<T>{0});
     for (const Contribution& part : parts)
       add_scaled(reinterpret_cast<const T*>(part.data) + first + done, part.pre_scale, block.data(),
                  count);
     for (std::size_t i = 0; i < count; ++i)
-      out[done + i] = block[i] * post_scale;
+      out[done + i] = stored<T>(block[i] * post_scale);
   }
 }
 
+template <typename T>
+void sum_bytes(std::span<const Contribution> parts, std::size_t first_byte,
+               std::span<std::byte> out) {
+  sum(parts, first_byte / sizeof(T), out.size() / sizeof(T), reinterpret_cast<T*>(out.data()));
+}
+
 void sum(std::span<const Contribution> parts, std::size_t first_byte, std::span<std::byte> out) {
-  if (parts.front().dtype == Dtype::Float32)
-    return sum(parts, first_byte / sizeof(float), out.size() / sizeof(float),
-               reinterpret_cast<float*>(out.data()));
-  check(parts.front().dtype == Dtype::Float64, "sums are over float32 or float64");
-  sum(parts, first_byte / sizeof(double), out.size() / sizeof(double),
-      reinterpret_cast<double*>(out.data()));
+  switch (parts.front().dtype) {
+    case Dtype::Float32: return sum_bytes<float>(parts, first_byte, out);
+    case Dtype::Float64: return sum_bytes<double>(parts, first_byte, out);
+    case Dtype::BFloat16: return sum_bytes<cpu::BFloat16>(parts, first_byte, out);
+    default: check(false, "sums are over float32, float64 or bfloat16");
+  }
 }
 
 void copy(const std::byte* from, std::span<std::byte> to) {
@@ -75,6 +99,9 @@ class ThreadWorld::End final : public Communicator {
 
   std::int64_t rank() const override { return rank_; }
   std::int64_t size(Group group) const override { return world_.mesh_.size(group); }
+  std::int64_t place(Group group) const override {
+    return world_.place(rank_, Stream::Compute, group).member;
+  }
 
   void all_gather(Stream stream, Group group, std::span<const std::byte> shard,
                   std::span<std::byte> full) override {
@@ -155,6 +182,8 @@ ThreadWorld::ThreadWorld(const Mesh& mesh, Seconds timeout_s) : mesh_(mesh) {
       add(stream, "shard", replica * mesh.shard, 1, mesh.shard);
     for (std::int64_t index = 0; index < mesh.shard; ++index)
       add(stream, "replicate", index, mesh.shard, mesh.replicate);
+    for (std::int64_t first = 0; first < mesh.replicate * mesh.shard; first += mesh.span)
+      add(stream, "span", first, 1, mesh.span);
   }
   for (std::int64_t rank = 0; rank < mesh.replicate * mesh.shard; ++rank)
     ends_.push_back(std::make_unique<End>(*this, rank));
@@ -172,15 +201,20 @@ void ThreadWorld::abort(const char* reason) noexcept {
 ThreadWorld::Place ThreadWorld::place(std::int64_t rank, Stream stream, Group group) const {
   const std::int64_t replica = rank / mesh_.shard;
   const std::int64_t index = rank % mesh_.shard;
+  const std::int64_t replicas = mesh_.replicate;
+  const std::int64_t spans = replicas * mesh_.shard / mesh_.span;
   const std::int64_t first =
-      static_cast<std::int64_t>(stream) * (1 + mesh_.replicate + mesh_.shard);
+      static_cast<std::int64_t>(stream) * (1 + replicas + mesh_.shard + spans);
+  const auto at = [&](std::int64_t group_index, std::int64_t member) {
+    return Place{places_[first + group_index].get(), static_cast<int>(member)};
+  };
   switch (group) {
-    case Group::World: return {places_[first].get(), static_cast<int>(rank)};
-    case Group::Shard: return {places_[first + 1 + replica].get(), static_cast<int>(index)};
-    case Group::Replicate:
-      return {places_[first + 1 + mesh_.replicate + index].get(), static_cast<int>(replica)};
+    case Group::World: return at(0, rank);
+    case Group::Shard: return at(1 + replica, index);
+    case Group::Replicate: return at(1 + replicas + index, replica);
+    case Group::Span: return at(1 + replicas + mesh_.shard + rank / mesh_.span, rank % mesh_.span);
   }
-  check(false, "a group is world, shard or replicate");
+  check(false, "a group is world, shard, replicate or span");
   return {};
 }
 

@@ -35,7 +35,7 @@ class ThreadWorld {
 
   const Mesh mesh_;
   std::vector<std::unique_ptr<Rendezvous>>
-      places_;  // [stream][world, shard groups, replica groups]
+      places_;  // [stream][world, shard groups, replica groups, spans]
   std::vector<std::unique_ptr<Communicator>> ends_;
 };
 

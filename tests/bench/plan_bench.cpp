@@ -55,7 +55,8 @@ BENCHMARK_CAPTURE(plan_and_simulate, llama, std::string("llama-3-8b"), 8)
 struct Stages {
   Job job = preset_job("llama-3-70b", 1024);
   ModelGraph graph = build_model(job.model);
-  Tape tape = autograd(graph, job.training.sizes(), Profile::Cuda);
+  Tape tape = autograd(
+      graph, {.sizes = job.training.sizes(), .profile = Profile::Cuda, .checkpointing = {}});
   Plan scheduled;
   Plan synchronised;
   Plan packed;

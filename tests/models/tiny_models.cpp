@@ -12,7 +12,10 @@ class Builder {
   ModelGraph build() {
     graph_.family = "llama";
     graph_.block_class = "LlamaDecoderLayer";
-    graph_.modules = {{"", "LlamaForCausalLM"}, {"model", "LlamaModel"}};
+    graph_.modules = {{"", "LlamaForCausalLM"},
+                      {"model", "LlamaModel"},
+                      {"model.embed_tokens", "Embedding"},
+                      {"lm_head", "Linear"}};
     const int tokens = add(Kind::Input, "tokens", {}, {}, {});
     const int targets = add(Kind::Input, "targets", {}, {}, {});
     const int table = weight("model.embed_tokens.weight", {sizes_.vocab, sizes_.channels});
@@ -42,10 +45,12 @@ class Builder {
     return graph_.add_parameter({std::move(name), std::move(shape), {}});
   }
   int linear(const std::string& module, int x, int w, int in, int out) {
+    graph_.modules.push_back({module, "Linear"});
     return add(Kind::Linear, module, {{Attribute::InFeatures, in}, {Attribute::OutFeatures, out}},
                {w}, {x});
   }
   int norm(const std::string& module, int x) {
+    graph_.modules.push_back({module, "LlamaRMSNorm"});
     const int w = weight(module + ".weight", {sizes_.channels});
     return add(Kind::RmsNorm, module,
                {{Attribute::OutFeatures, sizes_.channels}, {Attribute::Epsilon, 1e-5}}, {w}, {x});
@@ -63,6 +68,8 @@ class Builder {
   int block(const std::string& name, int x) {
     graph_.modules.push_back({name, "LlamaDecoderLayer"});
     const std::string attention = name + ".self_attn";
+    graph_.modules.push_back({attention, "LlamaAttention"});
+    graph_.modules.push_back({name + ".mlp", "LlamaMLP"});
     const int c = sizes_.channels;
     const int kv = sizes_.kv_heads * head_dim();
     const int f = sizes_.ffn;

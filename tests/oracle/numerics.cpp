@@ -91,7 +91,8 @@ Training train(const Plan& plan) {
   return training;
 }
 
-/// The gradient of the first step: with SGD the momentum buffer after one step is exactly that.
+/// The gradient of the first step, summed over its micro-steps: with SGD the momentum buffer after
+/// one step is exactly that.
 TensorsByName first_gradient(Job job) {
   job.run.steps = 1;
   job.training.clip_grad_norm.reset();
@@ -116,6 +117,8 @@ TensorsByName first_gradient(Job job) {
 std::optional<Strategy> twin_of(Strategy strategy) {
   if (strategy == Strategy::FullShard) return Strategy::ShardGradOp;
   if (strategy == Strategy::ShardGradOp) return Strategy::FullShard;
+  if (strategy == Strategy::HybridShard) return Strategy::HybridShardZero2;
+  if (strategy == Strategy::HybridShardZero2) return Strategy::HybridShard;
   return std::nullopt;
 }
 
@@ -129,10 +132,18 @@ std::vector<Check> checks_of(const NumericsCase& one, Job job, const CostConstan
   add(gradient_against_pytorch(one, first_gradient(job)));
   add(memory_as_predicted(plan, simulate(plan, costs), training.report));
   checks.push_back(same_bits("repeated run", training, train(plan)));
+  const auto same_as = [&](const std::string& what, const Job& other) {
+    checks.push_back(same_bits(what, training, train(verified_plan(other))));
+  };
   if (const auto twin = twin_of(job.strategy.sharding)) {
-    job.strategy.sharding = *twin;
-    checks.push_back(
-        same_bits(fmt::format("as {}", to_string(*twin)), training, train(verified_plan(job))));
+    Job other = job;
+    other.strategy.sharding = *twin;
+    same_as(fmt::format("as {}", to_string(*twin)), other);
+  }
+  if (job.training.activation_checkpointing.kind != ActivationCheckpointing::Kind::None) {
+    Job other = job;
+    other.training.activation_checkpointing = {};
+    same_as("without checkpointing", other);
   }
   return checks;
 }

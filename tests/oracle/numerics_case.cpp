@@ -20,8 +20,7 @@ json read_json(const fs::path& path) {
   return json::parse(file);
 }
 
-/// Our strategy for one of the oracle's, where there is one. Both of FSDP2's forms train the same
-/// numbers as FSDP1's; one rank alone is DDP over one rank.
+/// Our strategy for one of the oracle's, where there is one; one rank alone is DDP over one rank.
 std::optional<Strategy> strategy_of(const std::string& name) {
   static const std::map<std::string, Strategy> known = {
       {"single", Strategy::Ddp},
@@ -30,7 +29,11 @@ std::optional<Strategy> strategy_of(const std::string& name) {
       {"fsdp1-gradop", Strategy::ShardGradOp},
       {"fsdp1-noshard", Strategy::NoShard},
       {"fsdp2-reshard", Strategy::FullShard},
+      {"fsdp1-hybrid", Strategy::HybridShard},
+      {"fsdp1-hybrid2", Strategy::HybridShardZero2},
       {"fsdp2-noreshard", Strategy::ShardGradOp},
+      {"fsdp2-hsdp", Strategy::HybridShard},
+      {"fsdp2-hsdp-noreshard", Strategy::HybridShardZero2},
   };
   const auto found = known.find(name);
   return found == known.end() ? std::nullopt : std::optional(found->second);
@@ -38,15 +41,23 @@ std::optional<Strategy> strategy_of(const std::string& name) {
 
 std::string why_not_supported(const json& settings) {
   const json& optimizer = settings.at("optimizer");
-  if (settings.at("dtype") != "fp32") return "mixed precision";
-  if (settings.at("accum") != 1) return "gradient accumulation";
-  if (settings.at("checkpoint") == true) return "activation checkpointing";
   if (!strategy_of(settings.at("strategy"))) {
     return "strategy " + settings.at("strategy").get<std::string>();
   }
-  if (optimizer.value("decay", "all") != "all") return "weight decay on a part of the parameters";
   if (optimizer.value("nesterov", false)) return "Nesterov momentum";
   return "";
+}
+
+/// "all", or what the oracle calls weights of two extents.
+OptimizerJob::Decay decay_of(const std::string& decay) {
+  return decay == "all" ? OptimizerJob::Decay::All : OptimizerJob::Decay::Matrices;
+}
+
+/// "fp32", or the dtypes of parameters and reductions: "bf16-fp32".
+std::optional<MixedPrecision> precision_of(const std::string& dtype) {
+  if (dtype == "fp32") return std::nullopt;
+  const Dtype reduce = dtype == "bf16-bf16" ? Dtype::BFloat16 : Dtype::Float32;
+  return MixedPrecision{.param = Dtype::BFloat16, .reduce = reduce, .buffer = Dtype::BFloat16};
 }
 
 OptimizerJob optimizer_of(const json& settings) {
@@ -54,6 +65,7 @@ OptimizerJob optimizer_of(const json& settings) {
   optimizer.lr = settings.at("lr");
   optimizer.weight_decay = settings.at("weight_decay");
   optimizer.momentum = settings.value("momentum", 0.0);
+  optimizer.decay = decay_of(settings.value("decay", "all"));
   if (settings.at("kind") == "sgd") {
     optimizer.name = OptimizerJob::Name::Sgd;
     return optimizer;
@@ -88,7 +100,17 @@ Job job_of(const json& settings, const fs::path& folder, const Hardware& hardwar
   job.cluster.network = hardware.network_of(job.cluster.gpu);
   job.cluster.gpus_per_node = settings.at("world");
   job.strategy.sharding = *strategy_of(settings.at("strategy"));
+  if (const json& mesh = settings.at("mesh"); mesh.size() > 1)
+    job.strategy.shard_group = mesh.back().get<int>();
   job.strategy.engine = Engine::Native;
+  if (settings.at("strategy").get<std::string>().starts_with("fsdp2"))
+    job.strategy.layout = Layout::PerParameter;
+  job.strategy.mixed_precision = precision_of(settings.at("dtype"));
+  if (settings.at("checkpoint") == true)
+    job.training.activation_checkpointing = {ActivationCheckpointing::Kind::Full, {}};
+  job.training.gradient_accumulation = {
+      settings.at("accum"), settings.at("no_sync") == true ? GradientAccumulation::Sync::Last
+                                                           : GradientAccumulation::Sync::Every};
   job.training.micro_batch = settings.at("micro_batch_sequences");
   job.training.sequence_length = settings.at("seq_len");
   job.training.optimizer = optimizer_of(settings.at("optimizer"));
@@ -118,8 +140,9 @@ NumericsExpectation expectation_of(const json& expected) {
           .gradient_of_step0 = statistics_of(expected.at("grad_step0"))};
 }
 
-NumericsLimits limits_of(const json& tolerances, const std::string& optimizer) {
-  const json& of = tolerances.at("fp32");
+NumericsLimits limits_of(const json& tolerances, const json& settings) {
+  const std::string optimizer = settings.at("optimizer").at("kind");
+  const json& of = tolerances.at(settings.at("dtype") == "fp32" ? "fp32" : "bf16");
   return {.loss = of.at("loss"),
           .grad_norm_step0 = of.at("grad_norm_step0"),
           .grad_norm = of.at("grad_norm"),
@@ -140,7 +163,7 @@ NumericsCase read_case(const fs::path& folder, const json& tolerances, const Har
   one.job = job_of(settings, folder, hardware);
   one.masked = settings.at("masked");
   one.expected = expectation_of(read_json(folder / "expected.json"));
-  one.limits = limits_of(tolerances, settings.at("optimizer").at("kind"));
+  one.limits = limits_of(tolerances, settings);
   const fs::path weights = folder / "final.safetensors";
   if (fs::exists(weights)) one.final_weights = weights;
   return one;

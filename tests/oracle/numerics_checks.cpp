@@ -159,16 +159,20 @@ std::vector<Check> memory_as_predicted(const Plan& plan, const Report& predicted
       measured.ranks.size() == static_cast<std::size_t>(plan.world_size()) ? 0 : kMissing;
   double peak = 0;
   std::array<double, kCategories> by_category{};
-  for (std::size_t c = 0; c < plan.classes.size(); ++c) {
-    const RankMemory& expected = predicted.ranks.at(c).memory;
-    for (std::int64_t rank = plan.classes[c].first; rank <= plan.classes[c].last; ++rank) {
-      const RankMemory& got = measured.ranks.at(static_cast<std::size_t>(rank)).memory;
-      arena = std::max(arena, bytes_off(got.peak_allocated_bytes, plan.arena.bytes));
-      peak = std::max(peak, bytes_off(got.peak_allocated_bytes, expected.peak_allocated_bytes));
-      for (int i = 0; i < kCategories; ++i) {
-        double& worst = by_category[static_cast<std::size_t>(i)];
-        worst = std::max(worst, bytes_off(got.at_peak[i], expected.at_peak[i]));
-      }
+  const auto expected_of = [&](std::int64_t rank) -> const RankMemory& {
+    std::size_t entry = 0;  // by rank class, or one for all
+    while (predicted.ranks.size() > 1 && plan.classes.at(entry).last < rank)
+      ++entry;
+    return predicted.ranks.at(entry).memory;
+  };
+  for (std::size_t rank = 0; rank < measured.ranks.size(); ++rank) {
+    const RankMemory& expected = expected_of(static_cast<std::int64_t>(rank));
+    const RankMemory& got = measured.ranks[rank].memory;
+    arena = std::max(arena, bytes_off(got.peak_allocated_bytes, plan.arena.bytes));
+    peak = std::max(peak, bytes_off(got.peak_allocated_bytes, expected.peak_allocated_bytes));
+    for (int i = 0; i < kCategories; ++i) {
+      double& worst = by_category[static_cast<std::size_t>(i)];
+      worst = std::max(worst, bytes_off(got.at_peak[i], expected.at_peak[i]));
     }
   }
   std::vector<Check> checks = {{"arena, bytes off", arena, 0},

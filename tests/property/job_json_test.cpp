@@ -60,17 +60,34 @@ WrapPolicy any_wrap() {
 
 StrategyJob any_strategy() {
   StrategyJob strategy;
-  strategy.sharding =
-      any_of({Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard, Strategy::Ddp});
+  strategy.sharding = any_of({Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard,
+                              Strategy::HybridShard, Strategy::HybridShardZero2, Strategy::Ddp});
   strategy.engine = Engine::Native;
   strategy.profile = any_of({Profile::CpuOneDnn, Profile::CpuReference, Profile::Cuda});
   strategy.wrap = any_wrap();
+  if (*rc::gen::arbitrary<bool>()) strategy.layout = any_of({Layout::Flat, Layout::PerParameter});
+  if (*rc::gen::arbitrary<bool>()) strategy.shard_group = *rc::gen::inRange(1, 1025);
+  const auto dtype = [] { return any_of({Dtype::Float32, Dtype::BFloat16}); };
+  if (*rc::gen::arbitrary<bool>()) strategy.mixed_precision = {dtype(), dtype(), dtype()};
+  if (*rc::gen::arbitrary<bool>())
+    strategy.reshard_after_forward =
+        any_of<ReshardAfterForward>({{false, 0}, {true, 0}, {true, *rc::gen::inRange(2, 1025)}});
   strategy.backward_prefetch =
       any_of({BackwardPrefetch::None, BackwardPrefetch::Pre, BackwardPrefetch::Post});
   strategy.forward_prefetch = *rc::gen::inRange(0, 1025);
   strategy.limit_all_gathers = *rc::gen::arbitrary<bool>();
   strategy.ddp = {1e6 * (1 - any_share()), *rc::gen::arbitrary<bool>()};
   return strategy;
+}
+
+ActivationCheckpointing any_checkpointing() {
+  using Kind = ActivationCheckpointing::Kind;
+  ActivationCheckpointing checkpointing{
+      any_of({Kind::None, Kind::Full, Kind::Selective, Kind::Every}), {}};
+  if (checkpointing.kind == Kind::Selective)
+    checkpointing.operators = {OperatorKind::RmsNorm, OperatorKind::SwiGlu};
+  if (checkpointing.kind == Kind::Every) checkpointing.every = *rc::gen::inRange(1, 100);
+  return checkpointing;
 }
 
 TrainingJob any_training() {
@@ -85,7 +102,13 @@ TrainingJob any_training() {
                         any_share(),
                         any_positive(),
                         any_positive(),
-                        any_share()};
+                        any_share(),
+                        any_of({OptimizerJob::Decay::All, OptimizerJob::Decay::Matrices})};
+  training.gradient_accumulation = {
+      *rc::gen::inRange(1, 1000),
+      any_of({GradientAccumulation::Sync::Every, GradientAccumulation::Sync::Last})};
+  training.activation_checkpointing = any_checkpointing();
+  training.loss_chunks = *rc::gen::inRange(1, 100);
   training.schedule = {any_of({Schedule::Constant, Schedule::Linear, Schedule::Cosine}),
                        *rc::gen::inRange(0, 10'000'001), any_share()};
   if (*rc::gen::arbitrary<bool>()) training.clip_grad_norm = any_positive();
@@ -97,6 +120,12 @@ Job any_job() {
   Job job;
   (*rc::gen::arbitrary<bool>() ? job.model.preset : job.model.hf_config) = any_text();
   if (*rc::gen::arbitrary<bool>()) job.model.tie_word_embeddings = *rc::gen::arbitrary<bool>();
+  if (*rc::gen::arbitrary<bool>()) job.model.trainable = {"lm_head", "model.layers.*"};
+  if (*rc::gen::arbitrary<bool>())
+    job.model.lora = {*rc::gen::inRange(1, 100),
+                      any_positive(),
+                      {"q_proj"},
+                      any_of({Dtype::Float32, Dtype::BFloat16})};
   job.cluster.gpu = any_gpu();
   job.cluster.gpus_per_node = *rc::gen::inRange(1, 4097);
   job.cluster.nodes = *rc::gen::inRange(1, 4097);

@@ -28,15 +28,57 @@ TinyLlama random_model(int most_layers) {
           .tied = *rc::gen::arbitrary<bool>()};
 }
 
+ActivationCheckpointing random_checkpointing() {
+  using Kind = ActivationCheckpointing::Kind;
+  ActivationCheckpointing checkpointing{
+      *rc::gen::element(Kind::None, Kind::Full, Kind::Selective, Kind::Every), {}};
+  if (checkpointing.kind == Kind::Every) checkpointing.every = *rc::gen::inRange(1, 4);
+  if (checkpointing.kind == Kind::Selective)
+    checkpointing.operators = *rc::gen::container<std::vector<OperatorKind>>(
+        rc::gen::element(OperatorKind::RmsNorm, OperatorKind::Linear, OperatorKind::Rope,
+                         OperatorKind::Attention, OperatorKind::SwiGlu, OperatorKind::Add));
+  return checkpointing;
+}
+
+/// True, false or a proper divisor of the group.
+ReshardAfterForward random_reshard(int group) {
+  std::vector<ReshardAfterForward> choices{{.reshard = true}, {.reshard = false}};
+  for (int ranks = 2; ranks < group; ++ranks)
+    if (group % ranks == 0) choices.push_back({.ranks = ranks});
+  return *rc::gen::elementOf(choices);
+}
+
+/// Reductions of an optimizer step that make the gradients of a unit final.
+int reductions_of(const Job& job) {
+  const GradientAccumulation& accumulation = job.training.gradient_accumulation;
+  return accumulation.sync == GradientAccumulation::Sync::Every ? accumulation.steps : 1;
+}
+
 Job random_job() {
-  const auto sharding = *rc::gen::element(Strategy::FullShard, Strategy::ShardGradOp,
-                                          Strategy::NoShard, Strategy::Ddp);
+  const auto sharding =
+      *rc::gen::element(Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard,
+                        Strategy::HybridShard, Strategy::HybridShardZero2, Strategy::Ddp);
   Job job = testing::tiny_job(sharding, *rc::gen::inRange(1, 70));
+  job.cluster.nodes = *rc::gen::inRange(1, 4);  // so many replicas of HYBRID_*
   job.training.micro_batch = *rc::gen::inRange(1, 4);
   job.training.sequence_length = *rc::gen::inRange(1, 90);
   job.training.optimizer.name =
       *rc::gen::element(OptimizerJob::Name::AdamW, OptimizerJob::Name::Sgd);
   job.training.optimizer.momentum = *rc::gen::element(0.0, 0.9);
+  job.training.optimizer.decay =
+      *rc::gen::element(OptimizerJob::Decay::All, OptimizerJob::Decay::Matrices);
+  job.training.gradient_accumulation = {
+      *rc::gen::inRange(1, 4),
+      *rc::gen::element(GradientAccumulation::Sync::Every, GradientAccumulation::Sync::Last)};
+  job.training.activation_checkpointing = random_checkpointing();
+  job.strategy.layout = *rc::gen::element(Layout::Flat, Layout::PerParameter);
+  if (*rc::gen::arbitrary<bool>())
+    job.strategy.mixed_precision =
+        MixedPrecision{.param = *rc::gen::element(Dtype::Float32, Dtype::BFloat16),
+                       .reduce = *rc::gen::element(Dtype::Float32, Dtype::BFloat16)};
+  const bool reshards = sharding == Strategy::FullShard || sharding == Strategy::HybridShard;
+  if (reshards && *rc::gen::arbitrary<bool>())
+    job.strategy.reshard_after_forward = random_reshard(job.cluster.gpus_per_node);
   job.strategy.limit_all_gathers = *rc::gen::arbitrary<bool>();
   job.strategy.forward_prefetch = *rc::gen::inRange(0, 4);
   job.strategy.backward_prefetch =
@@ -65,21 +107,88 @@ RC_GTEST_PROP(Planner, ShardsHoldEveryParameterElementOnce, ()) {
   RC_ASSERT(elements == graph.parameter_count());
 }
 
-RC_GTEST_PROP(Planner, ReductionsMoveEveryGradientOnce, ()) {
+/// Calls visit(instruction, times it runs in an optimizer step).
+template <typename Visit>
+void for_step(const Plan& plan, const ProgramItem& item, std::int64_t times, Visit visit) {
+  if (item.count != ProgramItem::kOncePerStep) times *= item.count;
+  if (item.segment >= 0)
+    for (InstructionId id = plan.segments[item.segment].first;
+         id < plan.segments[item.segment].last; ++id)
+      visit(plan.instructions[id], times);
+  for (const ProgramItem& inner : item.body)
+    for_step(plan, inner, times, visit);
+}
+
+RC_GTEST_PROP(Planner, ReductionsMoveEveryGradientAsOftenAsTheJobSays, ()) {
   const Job job = random_job();
   const Plan plan = make_plan(job, testing::tiny_llama(random_model(3)));
-  std::map<int, std::int64_t> reduced;
-  for (const Instruction& instruction : plan.instructions) {
-    if (const auto* scatter = std::get_if<ReduceScatter>(&instruction.operation))
-      for (const int unit : scatter->contributes)
-        reduced[unit] += instruction.reads[0].elems;
-    if (const auto* all = std::get_if<AllReduce>(&instruction.operation))
-      for (const int unit : all->contributes)
-        reduced[unit] += instruction.reads[0].elems;
-  }
+  std::map<int, std::int64_t> reduced;  // elements of the shard (without sharding: of the whole)
+  for_step(plan, plan.program.at(1), 1, [&](const Instruction& instruction, std::int64_t times) {
+    const auto* scatter = std::get_if<ReduceScatter>(&instruction.operation);
+    const auto* all = std::get_if<AllReduce>(&instruction.operation);
+    if (scatter == nullptr && all == nullptr) return;
+    for (const int unit : scatter != nullptr ? scatter->contributes : all->contributes)
+      for (const View& view : instruction.writes)
+        reduced[unit] += times * view.elems;
+  });
   for (std::size_t unit = 0; unit < plan.units.size(); ++unit)
     RC_ASSERT(reduced[static_cast<int>(unit)] ==
-              (plan.world_size() > 1 ? plan.units[unit].padded_elems : 0));
+              (plan.world_size() > 1 ? plan.units[unit].shard_elems * reductions_of(job) : 0));
+}
+
+RC_GTEST_PROP(Planner, GathersAndReductionsOfShardsMoveWholeUnits, ()) {
+  const Job job = random_job();
+  const Plan plan = make_plan(job, testing::tiny_llama(random_model(3)));
+  for (const Instruction& instruction : plan.instructions) {
+    const bool gather = std::holds_alternative<AllGather>(instruction.operation);
+    if (!gather && !std::holds_alternative<ReduceScatter>(instruction.operation)) continue;
+    std::int64_t whole = 0;
+    for (const View& view : gather ? instruction.writes : instruction.reads)
+      whole += view.elems;
+    RC_ASSERT(whole == plan.units[instruction.unit].padded_elems);
+  }
+}
+
+RC_GTEST_PROP(Planner, RankClassesAddUpToTheModel, ()) {
+  const Job job = random_job();
+  const ModelGraph graph = testing::tiny_llama(random_model(3));
+  const Plan plan = make_plan(job, graph);
+  std::int64_t elements = 0;
+  for (const RankClass& ranks : plan.classes)
+    for (const std::int64_t valid : ranks.valid)
+      elements += valid * (plan.mesh.shard > 1 ? ranks.last - ranks.first + 1 : 1);
+  std::int64_t expected = 0;
+  for (const Unit& unit : plan.units)
+    expected += unit.elems;
+  RC_ASSERT(elements == expected);
+  if (job.strategy.layout == Layout::PerParameter) {
+    RC_ASSERT(elements == graph.parameter_count());
+  }
+}
+
+RC_GTEST_PROP(Planner, CheckpointingKeepsFewerActivations, ()) {
+  Job job = random_job();
+  job.training.activation_checkpointing = {};
+  const ModelGraph graph = testing::tiny_llama(random_model(4));
+  const auto kept = [&] {  // bytes that are made in forward and read in backward
+    const Plan plan = make_plan(job, graph);
+    Bytes bytes = 0;
+    std::vector<bool> made(plan.buffers.size(), false);
+    for (const Instruction& instruction : plan.instructions)
+      if (instruction.phase == Phase::Forward)
+        for (const View& view : instruction.writes)
+          made[view.buffer] = true;
+    for (std::size_t b = 0; b < made.size(); ++b)
+      if (made[b] && plan.buffers[b].category == Category::Activations)
+        bytes += plan.buffers[b].bytes();
+    return bytes;
+  };
+  const Bytes all = kept();
+  job.training.activation_checkpointing = random_checkpointing();
+  const Bytes some = kept();
+  RC_ASSERT(some <= all);
+  job.training.activation_checkpointing = {ActivationCheckpointing::Kind::Full, {}};
+  RC_ASSERT(kept() < all);
 }
 
 RC_GTEST_PROP(Arena, HoldsTheLiveBoundAndTheIssueOrderSum, ()) {
@@ -98,7 +207,7 @@ Bytes heaviest_antichain(const Plan& plan, const std::vector<BufferUse>& uses) {
       if ((set >> a & 1U) == 0) continue;
       weight += plan.buffers[uses[a].buffer].bytes();
       for (std::size_t b = 0; b < uses.size() && antichain; ++b)
-        if (a != b && (set >> b & 1U) != 0) antichain = !wholly_before(uses[a], uses[b]);
+        if (a != b && (set >> b & 1U) != 0) antichain = !apart(uses[a], uses[b]);
     }
     if (antichain) heaviest = std::max(heaviest, weight);
   }

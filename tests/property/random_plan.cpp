@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -44,6 +45,10 @@ void add_units(Plan& plan) {
     const Initializer initializer = kind == Initializer::Kind::Normal
                                         ? Initializer{kind, draw_real()}
                                         : Initializer{.kind = kind};
+    for (std::int64_t at = 0; at < unit.padded_elems; at += unit.padded_elems / 2 + 1) {
+      const std::int64_t size = std::min(unit.padded_elems / 2 + 1, unit.padded_elems - at);
+      unit.slices.push_back({at, size, size / 2, draw(0, 1) == 1, draw(0, 1) == 1});
+    }
     unit.parameters.push_back({"weight", {elems / 2, 2}, initializer, elems / 3, elems / 2});
     plan.units.push_back(std::move(unit));
   }
@@ -51,9 +56,9 @@ void add_units(Plan& plan) {
 
 void add_classes(Plan& plan) {
   const std::vector<std::int64_t> valid(plan.units.size(), draw(0, 100));
-  const std::int64_t split = draw(0, static_cast<int>(plan.world_size()) - 1);
+  const std::int64_t split = draw(0, static_cast<int>(plan.ranks_in_classes()) - 1);
   if (split > 0) plan.classes.push_back({0, split - 1, valid});
-  plan.classes.push_back({split, plan.world_size() - 1, valid});
+  plan.classes.push_back({split, plan.ranks_in_classes() - 1, valid});
 }
 
 std::vector<View> draw_views(const Plan& plan) {
@@ -87,7 +92,7 @@ Operation draw_operation(const Plan& plan) {
                       {Attribute::InFeatures, draw(1, 512)},
                       {Attribute::OutFeatures, draw(1, 512)},
                       {Attribute::Epsilon, draw_real()}}};
-    case 3: return Copy{};
+    case 3: return draw(0, 1) == 0 ? Copy{} : Copy{draw_enum<Group>(kGroups)};
     case 4: return Fill{draw_real()};
     case 5: return AllGather{draw_enum<Group>(kGroups)};
     case 6: return draw_reduction<ReduceScatter>(plan);
@@ -159,6 +164,7 @@ Job random_plan_job(int gpus_per_node, int nodes) {
 Plan random_plan() {
   Plan plan;
   plan.mesh = {.replicate = draw(1, 3), .shard = draw(1, 4)};
+  plan.mesh.span = draw(1, static_cast<int>(plan.mesh.shard));
   plan.job =
       random_plan_job(static_cast<int>(plan.mesh.shard), static_cast<int>(plan.mesh.replicate));
   plan.profile = draw_enum<Profile>(3);

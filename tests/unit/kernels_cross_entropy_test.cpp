@@ -34,7 +34,7 @@ Result run(const Floats& logits, const Targets& targets, double grad_scale = 1) 
   const std::int64_t vocab = std::ssize(logits) / std::ssize(targets);
   Result result{.gradient = stale(std::ssize(logits))};
   cross_entropy(logits.data(), targets.data(), &result.loss, result.gradient.data(), rows, vocab,
-                grad_scale);
+                grad_scale, Store::Overwrite);
   return result;
 }
 
@@ -54,6 +54,16 @@ TEST(CrossEntropy, GradientEqualsFiniteDifferencesTimesTheScale) {
   for (double& value : expected)
     value *= 0.125;
   expect_close(run(logits, targets, 0.125).gradient, expected);
+}
+
+TEST(CrossEntropy, AddsItsScaledLossToOthers) {
+  const Floats logits = random_floats(2 * kVocab, 6);
+  const Targets targets{3, 7};
+  Floats gradient = stale(std::ssize(logits));
+  double loss = 10;
+  cross_entropy(logits.data(), targets.data(), &loss, gradient.data(), 2, kVocab, 0.5,
+                Store::Accumulate);
+  EXPECT_NEAR(loss, 10 + 0.5 * reference(widen(logits), targets), 1e-7);
 }
 
 TEST(CrossEntropy, DoesNotCountIgnoredTargets) {
@@ -79,7 +89,8 @@ TEST(CrossEntropy, WritesTheGradientOverTheLogits) {
   const Result apart = run(logits, targets);
   Floats in_place = logits;
   double loss = 0;
-  cross_entropy(in_place.data(), targets.data(), &loss, in_place.data(), 3, kVocab, 1);
+  cross_entropy(in_place.data(), targets.data(), &loss, in_place.data(), 3, kVocab, 1,
+                Store::Overwrite);
   EXPECT_EQ(loss, apart.loss);
   EXPECT_EQ(in_place, apart.gradient);
 }

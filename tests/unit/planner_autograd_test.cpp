@@ -4,13 +4,14 @@
 #include <map>
 
 #include "planner/passes/autograd.h"
+#include "plans/error.h"
 #include "tests/models/tiny_models.h"
 
 namespace shardplan {
 namespace {
 
 using testing::tiny_llama;
-constexpr Sizes kSizes{.batch = 2, .time = 8};
+const TapeSettings kSettings{.sizes = {.batch = 2, .time = 8}, .checkpointing = {}};
 
 int count(const std::vector<TapeLaunch>& launches, Kernel kernel) {
   return static_cast<int>(
@@ -23,7 +24,7 @@ const TapeLaunch& only(const std::vector<TapeLaunch>& launches, Kernel kernel) {
 
 TEST(Autograd, EveryParameterGetsItsGradientWrittenOnceUntied) {
   const ModelGraph graph = tiny_llama();
-  const Tape tape = autograd(graph, kSizes, Profile::CpuOneDnn);
+  const Tape tape = autograd(graph, kSettings);
   std::map<int, int> writes;
   for (const TapeLaunch& launch : tape.backward)
     for (const TapeOperand& write : launch.writes)
@@ -34,15 +35,15 @@ TEST(Autograd, EveryParameterGetsItsGradientWrittenOnceUntied) {
 }
 
 TEST(Autograd, TiedWeightGetsTheSecondGradientAdded) {
-  const Tape tape = autograd(tiny_llama({.tied = true}), kSizes, Profile::CpuOneDnn);
+  const Tape tape = autograd(tiny_llama({.tied = true}), kSettings);
   const TapeLaunch& embedding = only(tape.backward, Kernel::EmbeddingBackward);
   EXPECT_EQ(embedding.reads.back(), embedding.writes.front());
-  const Tape untied = autograd(tiny_llama(), kSizes, Profile::CpuOneDnn);
+  const Tape untied = autograd(tiny_llama(), kSettings);
   EXPECT_EQ(only(untied.backward, Kernel::EmbeddingBackward).reads.size(), 2U);
 }
 
 TEST(Autograd, ResidualGradientsPassThroughWithoutAKernel) {
-  const Tape tape = autograd(tiny_llama(), kSizes, Profile::CpuOneDnn);
+  const Tape tape = autograd(tiny_llama(), kSettings);
   EXPECT_EQ(count(tape.backward, Kernel::Add), 0);
   // The norm's input gradient is added onto the residual's, in place.
   for (const TapeLaunch& launch : tape.backward)
@@ -52,7 +53,7 @@ TEST(Autograd, ResidualGradientsPassThroughWithoutAKernel) {
 }
 
 TEST(Autograd, RotationsAndResidualsWorkInPlace) {
-  const Tape tape = autograd(tiny_llama(), kSizes, Profile::CpuOneDnn);
+  const Tape tape = autograd(tiny_llama(), kSettings);
   for (const TapeLaunch& launch : tape.forward) {
     if (launch.kernel == Kernel::Rope) {
       EXPECT_EQ(launch.reads[0], launch.writes[0]);
@@ -64,14 +65,14 @@ TEST(Autograd, RotationsAndResidualsWorkInPlace) {
 }
 
 TEST(Autograd, LossWritesItsGradientOverTheLogits) {
-  const Tape tape = autograd(tiny_llama(), kSizes, Profile::CpuOneDnn);
+  const Tape tape = autograd(tiny_llama(), kSettings);
   const TapeLaunch& loss = only(tape.forward, Kernel::CrossEntropy);
   EXPECT_EQ(loss.writes[1], loss.reads[0]);
   EXPECT_EQ(loss.writes[0].index, tape.loss);
 }
 
 TEST(Autograd, ActivationsAreWhatBackwardReads) {
-  const Tape tape = autograd(tiny_llama({.layers = 1}), kSizes, Profile::CpuOneDnn);
+  const Tape tape = autograd(tiny_llama({.layers = 1}), kSettings);
   std::map<Category, int> categories;
   for (const TapeValue& value : tape.values)
     ++categories[value.category];
@@ -86,13 +87,86 @@ TEST(Autograd, AParameterUsedByThreeOperatorsIsAddedTwice) {
   const int shared = graph.dag[3].parameters.at(0);  // input_layernorm
   for (const auto vertex : boost::make_iterator_range(boost::vertices(graph.dag)))
     if (graph.dag[vertex].kind == OperatorKind::RmsNorm) graph.dag[vertex].parameters = {shared};
-  const Tape tape = autograd(graph, kSizes, Profile::CpuOneDnn);
+  for (const char* name : {"model.layers.0.post_attention_layernorm.weight", "model.norm.weight"})
+    std::ranges::find(graph.parameters, name, &Parameter::name)->trainable = false;  // unused
+  const Tape tape = autograd(graph, kSettings);
   int added = 0;
   for (const TapeLaunch& launch : tape.backward)
     if (launch.kernel == Kernel::RmsNormBackward &&
         std::ranges::find(launch.reads, launch.writes[1]) != launch.reads.end())
       ++added;
   EXPECT_EQ(added, 2);
+}
+
+int count_again(const Tape& tape) {
+  return static_cast<int>(std::ranges::count_if(
+      tape.backward, [](const TapeLaunch& launch) { return launch.recomputation; }));
+}
+
+TapeSettings checkpointed(ActivationCheckpointing checkpointing) {
+  TapeSettings settings = kSettings;
+  settings.checkpointing = std::move(checkpointing);
+  return settings;
+}
+
+TEST(Recomputation, OfAWholeBlockRunsWhatBackwardReadsAgain) {
+  const Tape tape = autograd(tiny_llama(), checkpointed({ActivationCheckpointing::Kind::Full, {}}));
+  // Per block, of its 15 kernels all but the last product and the addition after it.
+  EXPECT_EQ(count_again(tape), 2 * 13);
+  std::map<int, int> kept;
+  for (const TapeLaunch& launch : tape.forward)
+    for (const TapeOperand& write : launch.writes)
+      if (tape.values[write.index].category == Category::Activations) ++kept[write.index];
+  // The input of each block; then the final norm's input, rstd and output, and the logits.
+  EXPECT_EQ(kept.size(), 2U + 4U);
+}
+
+TEST(Recomputation, StartsWhereBackwardFirstNeedsIt) {
+  const Tape tape = autograd(tiny_llama(), checkpointed({ActivationCheckpointing::Kind::Full, {}}));
+  const auto first = std::ranges::find(tape.backward, true, &TapeLaunch::recomputation);
+  EXPECT_EQ((first - 1)->kernel, Kernel::RmsNormBackward);  // of the final norm
+}
+
+TEST(Recomputation, OfNamedOperatorsKeepsTheRest) {
+  const Tape tape =
+      autograd(tiny_llama(), checkpointed({ActivationCheckpointing::Kind::Selective,
+                                           {OperatorKind::RmsNorm, OperatorKind::SwiGlu}}));
+  EXPECT_EQ(count_again(tape), 2 * 3);
+  for (const TapeLaunch& launch : tape.backward)
+    if (launch.recomputation) {
+      EXPECT_TRUE(launch.kernel == Kernel::RmsNorm || launch.kernel == Kernel::SwiGlu);
+    }
+}
+
+TEST(Recomputation, OfEverySecondBlockLeavesTheOthers) {
+  const Tape tape = autograd(tiny_llama({.layers = 4}),
+                             checkpointed({ActivationCheckpointing::Kind::Every, {}, 2}));
+  EXPECT_EQ(count_again(tape), 2 * 13);
+}
+
+TEST(Autograd, NothingBelowTheFirstTrainedParameterIsDifferentiated) {
+  ModelGraph graph = tiny_llama();
+  for (Parameter& parameter : graph.parameters)
+    parameter.trainable = parameter.name == "model.layers.1.mlp.down_proj.weight";
+  const Tape tape = autograd(graph, kSettings);
+  // The head's and the final norm's input gradients, and the one product.
+  EXPECT_EQ(tape.backward.size(), 3U);
+  EXPECT_EQ(tape.backward.back().kernel, Kernel::LinearBackwardWeight);
+}
+
+TEST(Autograd, AParameterThatNothingUsesIsRefusedUnlessItIsFrozen) {
+  ModelGraph graph = tiny_llama();
+  graph.add_parameter({"unused.weight", {3}, {}});
+  EXPECT_THROW(autograd(graph, kSettings), InputError);
+  graph.parameters.back().trainable = false;
+  EXPECT_NO_THROW(autograd(graph, kSettings));
+}
+
+TEST(Autograd, WithoutATrainedParameterIsRefused) {
+  ModelGraph graph = tiny_llama();
+  for (Parameter& parameter : graph.parameters)
+    parameter.trainable = false;
+  EXPECT_THROW(autograd(graph, kSettings), InputError);
 }
 
 }  // namespace

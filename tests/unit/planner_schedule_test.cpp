@@ -1,14 +1,20 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "planner/planner.h"
+#include "plans/error.h"
 #include "plans/happens_before.h"
 #include "tests/models/tiny_models.h"
 
 namespace shardplan {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 using testing::tiny_job;
 using testing::tiny_llama;
 
@@ -120,6 +126,103 @@ TEST(Arena, IsWithinTwoPercentOfTheLiveBound) {
     EXPECT_GE(plan.arena.bytes, bound);
     EXPECT_LE(static_cast<double>(plan.arena.bytes), 1.02 * static_cast<double>(bound));
   }
+}
+
+std::vector<std::string> segments_of_step(const Plan& plan) {
+  std::vector<std::string> names;
+  for (const ProgramItem& item : plan.program.at(1).body)
+    names.push_back(fmt::format("{} x {}", item.count, plan.segments[item.segment].name));
+  return names;
+}
+
+Job accumulating_job(Strategy sharding, int world, GradientAccumulation::Sync sync) {
+  Job job = tiny_job(sharding, world);
+  job.training.gradient_accumulation = {.steps = 4, .sync = sync};
+  return job;
+}
+
+TEST(Accumulation, ReducesInEveryMicroStepAndAddsShards) {
+  const Plan plan = make_plan(
+      accumulating_job(Strategy::FullShard, 4, GradientAccumulation::Sync::Every), tiny_llama());
+  EXPECT_THAT(segments_of_step(plan),
+              ElementsAre("1 x zero_grad", "4 x micro_sync", "1 x optimizer"));
+  const Instruction& sum = plan.instructions[find(plan, "accumulate_gradients.root")];
+  EXPECT_EQ(sum.writes[0].elems, plan.units[0].shard_elems);
+  EXPECT_EQ(sum.stream, Stream::ReduceScatter);
+}
+
+TEST(Accumulation, WithoutSyncReducesWholeGradientsOnce) {
+  const Plan plan = make_plan(
+      accumulating_job(Strategy::FullShard, 4, GradientAccumulation::Sync::Last), tiny_llama());
+  EXPECT_THAT(segments_of_step(plan),
+              ElementsAre("1 x zero_grad", "3 x micro", "1 x micro_sync", "1 x optimizer"));
+  const Segment& micro = plan.segments[2];
+  for (InstructionId id = micro.first; id < micro.last; ++id)
+    EXPECT_FALSE(std::holds_alternative<ReduceScatter>(plan.instructions[id].operation));
+}
+
+TEST(Accumulation, OnOneRankAddsInTheKernels) {
+  for (const auto sync : {GradientAccumulation::Sync::Every, GradientAccumulation::Sync::Last}) {
+    const Plan plan = make_plan(accumulating_job(Strategy::FullShard, 1, sync), tiny_llama());
+    for (const Buffer& buffer : plan.buffers)
+      EXPECT_NE(buffer.category, Category::UnshardedGradients) << buffer.name;
+  }
+}
+
+TEST(Hybrid, ReducesInTheGroupAndThenAcrossReplicas) {
+  Job job = tiny_job(Strategy::HybridShard, 4);
+  job.cluster.nodes = 3;
+  const Plan plan = make_plan(job, tiny_llama());
+  EXPECT_EQ(plan.mesh.shard, 4);
+  EXPECT_EQ(plan.mesh.replicate, 3);
+  const Instruction& scatter = plan.instructions[find(plan, "reduce_scatter.root")];
+  const Instruction& reduce = plan.instructions[find(plan, "all_reduce.root")];
+  EXPECT_EQ(std::get<ReduceScatter>(scatter.operation).group, Group::Shard);
+  EXPECT_EQ(std::get<AllReduce>(reduce.operation).group, Group::Replicate);
+  EXPECT_EQ(reduce.reads, scatter.writes);
+  EXPECT_EQ(count<AllGather>(plan, Phase::Backward), 2);
+  job.strategy.sharding = Strategy::HybridShardZero2;
+  EXPECT_EQ(count<AllGather>(make_plan(job, tiny_llama()), Phase::Backward), 0);
+}
+
+TEST(Hybrid, AGroupThatDoesNotDivideTheWorldIsRefused) {
+  Job job = tiny_job(Strategy::HybridShard, 12);
+  job.strategy.shard_group = 5;
+  EXPECT_THAT([&] { make_plan(job, tiny_llama()); },
+              ThrowsMessage<InputError>(HasSubstr("strategy.shard_group: 5 ranks do not divide the "
+                                                  "world of 12; the nearest that does is 4")));
+}
+
+TEST(Reshard, OverrulesWhatTheStrategyKeeps) {
+  Job job = tiny_job(Strategy::FullShard, 4);
+  job.strategy.reshard_after_forward = ReshardAfterForward{.reshard = false};
+  EXPECT_EQ(count<AllGather>(make_plan(job, tiny_llama()), Phase::Backward), 0);
+  job.strategy.reshard_after_forward = ReshardAfterForward{.reshard = true};
+  EXPECT_EQ(count<AllGather>(make_plan(job, tiny_llama()), Phase::Backward), 3);  // the root, too
+  job.strategy.sharding = Strategy::ShardGradOp;
+  EXPECT_THROW(make_plan(job, tiny_llama()), InputError);
+}
+
+TEST(Reshard, ToASpanKeepsAPartAndGathersAmongNeighbours) {
+  Job job = tiny_job(Strategy::FullShard, 8);
+  job.strategy.reshard_after_forward = ReshardAfterForward{.ranks = 2};
+  const Plan plan = make_plan(job, tiny_llama());
+  const Instruction& gather = plan.instructions[find(plan, "all_gather.model.layers.0.backward")];
+  EXPECT_EQ(std::get<AllGather>(gather.operation).group, Group::Span);
+  EXPECT_EQ(gather.reads[0].elems * 2, gather.writes[0].elems);
+  job.strategy.reshard_after_forward->ranks = 3;
+  EXPECT_THROW(make_plan(job, tiny_llama()), InputError);
+}
+
+TEST(MixedPrecision, GathersAndReducesInItsDtypes) {
+  Job job = tiny_job(Strategy::FullShard, 4);
+  job.strategy.mixed_precision = {.param = Dtype::BFloat16, .reduce = Dtype::Float32};
+  const Plan plan = make_plan(job, tiny_llama());
+  const auto dtype = [&](const View& view) { return plan.buffers[view.buffer].dtype; };
+  EXPECT_EQ(dtype(plan.instructions[find(plan, "all_gather.root.forward")].writes[0]),
+            Dtype::BFloat16);
+  EXPECT_EQ(dtype(plan.instructions[find(plan, "reduce_scatter.root")].reads[0]), Dtype::Float32);
+  EXPECT_EQ(dtype(plan.instructions[find(plan, "root.adam")].reads[0]), Dtype::Float32);
 }
 
 }  // namespace

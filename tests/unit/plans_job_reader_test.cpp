@@ -230,43 +230,67 @@ TEST(WrongJob, UnknownNamesListTheKnownOnes) {
 }
 
 TEST(UnsupportedJob, IsRefusedByNameWithWhatIsSupported) {
-  EXPECT_EQ(complaint_after_model("strategy: {sharding: HYBRID_SHARD}\n"),
-            "job.yaml:2:22: strategy.sharding: HYBRID_SHARD is not supported yet; supported: "
-            "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, DDP");
-  EXPECT_EQ(complaint_after_model("strategy:\n  mixed_precision: {param: bfloat16}\n"),
-            "job.yaml:3:20: strategy.mixed_precision is not supported yet; supported: null");
+  EXPECT_EQ(complaint_after_model("strategy: {sharding: ZERO_2}\n"),
+            "job.yaml:2:22: strategy.sharding: ZERO_2 is not supported yet; supported: "
+            "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, _HYBRID_SHARD_ZERO2, DDP");
+  EXPECT_EQ(complaint_after_model("strategy:\n  mixed_precision: {param: float16}\n"),
+            "job.yaml:3:28: strategy.mixed_precision.param: float16 is not supported yet; "
+            "supported: float32, bfloat16");
 }
 
 TEST(UnsupportedJob, EveryFieldWithoutImplementationSaysSo) {
-  for (const char* lines : {"strategy: {engine: fsdp2}",
-                            "strategy: {engine: deepspeed}",
-                            "strategy: {profile: torch-eager}",
-                            "strategy: {layout: per_parameter}",
-                            "strategy: {use_orig_params: false}",
-                            "strategy: {shard_group: 4}",
-                            "strategy: {reshard_after_forward: true}",
-                            "strategy: {cpu_offload: {params: true}}",
-                            "strategy: {deepspeed: {stage: 3}}",
-                            "strategy: {allocator: {expandable_segments: true}}",
-                            "strategy: {framework_version: torch 2.11}",
-                            "strategy: {sharding: ZERO_3}",
-                            "training: {gradient_accumulation: {steps: 2}}",
-                            "training: {gradient_accumulation: {sync: last}}",
-                            "training: {activation_checkpointing: full}",
-                            "training: {activation_checkpointing: {every: 2}}",
-                            "training: {loss: {chunks: 8}}",
-                            "training: {optimizer: {decay: matrices}}",
-                            "training: {attention: eager}",
-                            "training: {optimizer: {state_dtype: bfloat16}}",
-                            "run: {checkpoint_every: 10}"})
+  for (const char* lines :
+       {"strategy: {engine: fsdp2}", "strategy: {engine: deepspeed}",
+        "strategy: {profile: torch-eager}", "strategy: {use_orig_params: false}",
+        "strategy: {cpu_offload: {params: true}}", "strategy: {deepspeed: {stage: 3}}",
+        "strategy: {allocator: {expandable_segments: true}}",
+        "strategy: {framework_version: torch 2.11}", "strategy: {sharding: ZERO_3}",
+        "training: {attention: eager}", "training: {optimizer: {state_dtype: bfloat16}}",
+        "run: {checkpoint_every: 10}"})
     EXPECT_THAT(complaint_after_model(std::string(lines) + "\n"),
                 HasSubstr("is not supported yet; supported: "))
         << lines;
-  for (const char* model : {"{preset: gpt2, dtype: bfloat16}", "{preset: gpt2, lora: {rank: 8}}",
-                            "{preset: gpt2, trainable: [lm_head]}", "{graph: g.yaml}"})
+  for (const char* model : {"{preset: gpt2, dtype: bfloat16}", "{graph: g.yaml}",
+                            "{preset: gpt2, lora: {targets: [c_attn], base_dtype: nf4}}"})
     EXPECT_THAT(complaint(std::string("model: ") + model),
                 HasSubstr("is not supported yet; supported: "))
         << model;
+}
+
+TEST(JobFile, ReadsHowAStepIsCutAndWhatIsComputedAgain) {
+  using Kind = ActivationCheckpointing::Kind;
+  const Job job = parse(R"(
+model: {preset: gpt2, trainable: [lm_head], lora: {rank: 8, alpha: 32, targets: [q_proj]}}
+strategy:
+  layout: per_parameter
+  shard_group: 4
+  mixed_precision: {param: bfloat16}
+  reshard_after_forward: 2
+training:
+  gradient_accumulation: {steps: 4, sync: last}
+  activation_checkpointing: {selective: [rms_norm, swiglu]}
+  loss: {chunks: 8}
+  optimizer: {decay: matrices}
+)");
+  EXPECT_EQ(job.model.lora->alpha, 32);
+  EXPECT_EQ(job.strategy.layout, Layout::PerParameter);
+  EXPECT_EQ(job.strategy.shard_group, 4);
+  EXPECT_EQ(job.strategy.mixed_precision->reduce, Dtype::BFloat16);  // follows param
+  EXPECT_EQ(job.strategy.mixed_precision->buffer, Dtype::Float32);
+  EXPECT_EQ(job.strategy.reshard_after_forward->ranks, 2);
+  EXPECT_EQ(job.training.gradient_accumulation.steps, 4);
+  EXPECT_EQ(job.training.gradient_accumulation.sync, GradientAccumulation::Sync::Last);
+  EXPECT_EQ(job.training.activation_checkpointing.kind, Kind::Selective);
+  EXPECT_EQ(job.training.activation_checkpointing.operators,
+            (std::vector{OperatorKind::RmsNorm, OperatorKind::SwiGlu}));
+  EXPECT_EQ(job.training.loss_chunks, 8);
+  EXPECT_EQ(job.training.optimizer.decay, OptimizerJob::Decay::Matrices);
+  EXPECT_THAT(complaint_after_model("training: {activation_checkpointing: {selective: [rms]}}\n"),
+              HasSubstr("unknown operator 'rms'"));
+  EXPECT_THAT(complaint_after_model("training: {activation_checkpointing: {every: 0}}\n"),
+              HasSubstr("training.activation_checkpointing.every"));
+  EXPECT_THAT(complaint_after_model("strategy: {reshard_after_forward: 1}\n"),
+              HasSubstr("strategy.reshard_after_forward"));
 }
 
 TEST(Overrides, ReplaceFieldsOfTheFile) {

@@ -83,17 +83,31 @@ TEST_F(Verify, CatchesADroppedGather) {
 
 TEST_F(Verify, CatchesADroppedReduction) {
   drop("reduce_scatter.model.layers.1");
-  expect_fault("model.layers.1.adam", "", "reduced 0 times");
+  expect_fault("model.layers.1.adam", "model.layers.1.gradients", "before anything wrote it");
 }
 
-TEST_F(Verify, CatchesAnUnreducedGradient) {
-  std::get<ReduceScatter>(at("reduce_scatter.root").operation).contributes.clear();
-  expect_fault("root.adam", "", "reduced 0 times");
+TEST_F(Verify, CatchesAReductionThatSaysOtherwise) {
+  auto& contributes = std::get<ReduceScatter>(at("reduce_scatter.root").operation).contributes;
+  contributes.clear();
+  expect_fault("reduce_scatter.root", "root.unsharded_gradients", "says that it makes final");
+  contributes = {0, 1};
+  expect_fault("reduce_scatter.root", "root.unsharded_gradients", "says that it makes final");
 }
 
 TEST_F(Verify, CatchesASecondReduction) {
-  std::get<ReduceScatter>(at("reduce_scatter.root").operation).contributes.push_back(1);
-  expect_fault("model.layers.0.adam", "", "reduced 2 times");
+  plan = make_plan(tiny_job(Strategy::NoShard, 2), tiny_llama());
+  const Instruction reduction = at("all_reduce.root");
+  at("zero_padding.root") = reduction;
+  expect_fault("all_reduce.root", "root.gradients", "a second time over the same ranks");
+}
+
+TEST_F(Verify, CatchesAGradientThatIsNeverComputed) {
+  // Its bytes are written, but by the fill of the padding.
+  const View gradient = at("model.norm.rms_norm_backward").writes[1];
+  at("zero_padding.root").writes.push_back(gradient);
+  at("model.norm.rms_norm_backward").writes[1] = at("model.layers.1.mlp.swiglu_backward").writes[0];
+  at("model.norm.rms_norm_backward").writes[1].elems = gradient.elems;
+  expect_fault("reduce_scatter.root", "root.unsharded_gradients", "lacks the gradients");
 }
 
 TEST_F(Verify, CatchesASumWhereAMeanBelongs) {
@@ -137,7 +151,7 @@ TEST_F(Verify, CatchesACollectiveOfTheWrongSize) {
 
 TEST_F(Verify, CatchesAMissingOptimizerStep) {
   drop("model.layers.1.adam");
-  expect_fault("", "model.layers.1.parameters", "updated 0 times");
+  expect_fault("", "model.layers.1.parameters", "updated 0 times in 2 steps");
 }
 
 TEST_F(Verify, CatchesAnOptimizerStepOnAnotherUnitsParameters) {
@@ -169,6 +183,35 @@ TEST_F(Verify, CatchesGradientsThatGrowAfterTheirReduction) {
       plan.instructions, "model.embed_tokens.embedding_backward", &Instruction::name);
   std::swap(*reduction, *embedding);
   EXPECT_FALSE(verify(plan).empty());
+}
+
+TEST(VerifyAccumulation, CatchesWhatIsSummedWrongly) {
+  using Sync = GradientAccumulation::Sync;
+  for (const Sync sync : {Sync::Every, Sync::Last}) {
+    Job job = tiny_job(Strategy::FullShard, 2);
+    job.training.gradient_accumulation = {3, sync};
+    const Plan right = make_plan(job, tiny_llama({.layers = 1}));
+    ASSERT_TRUE(verify(right).empty());
+    // Without its last read, a launch overwrites where it added, or forgets what it adds.
+    for (std::size_t i = 0; i < right.instructions.size(); ++i) {
+      const Instruction& instruction = right.instructions[i];
+      const bool adds =
+          instruction.phase == Phase::Backward && !instruction.reads.empty() &&
+          right.buffers[instruction.writes[0].buffer].category != Category::Temporaries &&
+          instruction.reads.back() == instruction.writes.back() &&
+          std::holds_alternative<Compute>(instruction.operation);
+      if (!adds) continue;
+      Plan wrong = right;
+      wrong.instructions[i].reads.pop_back();
+      EXPECT_FALSE(verify(wrong).empty()) << instruction.name;
+    }
+    Plan unzeroed = right;
+    const auto zero =
+        std::ranges::find(unzeroed.instructions, "zero_gradients.root", &Instruction::name);
+    ASSERT_NE(zero, unzeroed.instructions.end());
+    zero->writes[0].elems = 1;
+    EXPECT_FALSE(verify(unzeroed).empty());
+  }
 }
 
 class EveryWait : public ::testing::TestWithParam<Strategy> {};

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "plans/error.h"
-#include "runtime/flat_layout.h"
 #include "runtime/initial_values.h"
+#include "runtime/unit_layout.h"
 #include "tests/unit/scratch_folder.h"
 
 namespace shardplan {
@@ -35,6 +35,7 @@ Plan plan_of_one_unit() {
   plan.units = {{.name = "unit",
                  .parameters = {{"m.a", {2, 2}, {Initializer::Kind::Ones, 0}, 0, 4},
                                 {"m.b", {3}, {Initializer::Kind::Normal, 1}, 6, 3}},
+                 .slices = {{.elems = 10, .valid = 9}},
                  .elems = 9,
                  .padded_elems = 10,
                  .shard_elems = 5}};
@@ -64,31 +65,56 @@ TEST(InitialValues, HaveTheMomentsOfANormalDistribution) {
   EXPECT_NEAR(fourth, 3 * 16, 3);
 }
 
-TEST(FlatLayout, PiecesAreCutAtTheRangesBorders) {
+/// The pieces in elements [at, at + elems) of a rank's shard of the only unit.
+std::vector<Piece> pieces(const Plan& plan, std::int64_t rank, std::int64_t at,
+                          std::int64_t elems) {
+  return pieces_of(plan, plan.units[0], rank, {0, at, elems});
+}
+
+TEST(UnitLayout, PiecesAreCutAtTheShardsBorders) {
   const Plan plan = plan_of_one_unit();
-  const std::vector<Piece> first = pieces_of(plan.units[0], 0, 5);
+  const std::vector<Piece> first = pieces(plan, 0, 0, 5);
   ASSERT_EQ(first.size(), 1);
   EXPECT_EQ(first[0].elems, 4);
-  const std::vector<Piece> second = pieces_of(plan.units[0], 7, 3);
+  const std::vector<Piece> second = pieces(plan, 1, 2, 3);
   ASSERT_EQ(second.size(), 1);
   EXPECT_EQ(second[0].parameter, 1);
   EXPECT_EQ(second[0].first, 1);
   EXPECT_EQ(second[0].at, 0);
   EXPECT_EQ(second[0].elems, 2);
-  EXPECT_EQ(shard_begin(plan, plan.units[0], 1), 5);
+}
+
+TEST(UnitLayout, AShardHoldsItsPartOfEverySlice) {
+  // "a" is cut by rows; of "b", which has one row more than the ranks, the second has one of two.
+  Plan plan = plan_of_one_unit();
+  plan.units[0].slices = {{.at = 0, .elems = 4, .valid = 4}, {.at = 4, .elems = 4, .valid = 3}};
+  plan.units[0].parameters[1].at = 4;
+  plan.units[0].padded_elems = 8;
+  plan.units[0].shard_elems = 4;
+  const std::vector<Piece> shard = pieces(plan, 1, 0, 4);
+  ASSERT_EQ(shard.size(), 2);
+  EXPECT_EQ(shard[0].first, 2);
+  EXPECT_EQ(shard[0].elems, 2);
+  EXPECT_EQ(shard[1].parameter, 1);
+  EXPECT_EQ(shard[1].first, 2);
+  EXPECT_EQ(shard[1].at, 2);
+  EXPECT_EQ(shard[1].elems, 1);
 }
 
 TEST(Weights, PaddingIsZeroAndShardsAreSlicesOfTheWhole) {
-  const Plan plan = plan_of_one_unit();
-  const WeightSource source(plan);
+  Plan plan = plan_of_one_unit();
+  std::vector<float> shards(10, -1);
+  for (int rank = 0; rank < 2; ++rank)
+    WeightSource(plan).read(plan.units[0], pieces(plan, rank, 0, 5),
+                            std::span(shards).subspan(5 * rank, 5));
+  EXPECT_THAT(std::vector<float>(shards.begin(), shards.begin() + 6),
+              ElementsAre(1, 1, 1, 1, 0, 0));
+  EXPECT_NE(shards[6], 0);
+  EXPECT_EQ(shards[9], 0);
+  plan.units[0].shard_elems = 10;
   std::vector<float> whole(10, -1);
-  source.read(plan.units[0], 0, whole);
-  EXPECT_THAT(std::vector<float>(whole.begin(), whole.begin() + 6), ElementsAre(1, 1, 1, 1, 0, 0));
-  EXPECT_NE(whole[6], 0);
-  EXPECT_EQ(whole[9], 0);
-  std::vector<float> shard(5, -1);
-  source.read(plan.units[0], 5, shard);
-  EXPECT_TRUE(std::equal(shard.begin(), shard.end(), whole.begin() + 5));
+  WeightSource(plan).read(plan.units[0], pieces(plan, 0, 0, 10), whole);
+  EXPECT_EQ(whole, shards);
 }
 
 TEST(Weights, WhatIsWrittenIsReadBack) {
@@ -97,12 +123,13 @@ TEST(Weights, WhatIsWrittenIsReadBack) {
   plan.job.run.output = folder.path("out");
   WeightSink sink(plan);
   const std::vector<float> flat{0, 1, 2, 3, -1, -1, 6, 7, 8, -1};
-  sink.write(plan.units[0], 5, std::span(flat).subspan(5));
-  sink.write(plan.units[0], 0, std::span(flat).first(5));
+  sink.write(plan.units[0], pieces(plan, 1, 0, 5), std::span(flat).subspan(5));
+  sink.write(plan.units[0], pieces(plan, 0, 0, 5), std::span(flat).first(5));
   sink.commit();
   plan.job.run.weights = folder.path("out");
+  plan.units[0].shard_elems = 10;
   std::vector<float> read(10);
-  WeightSource(plan).read(plan.units[0], 0, read);
+  WeightSource(plan).read(plan.units[0], pieces(plan, 0, 0, 10), read);
   EXPECT_THAT(read, ElementsAre(0, 1, 2, 3, 0, 0, 6, 7, 8, 0));
 }
 

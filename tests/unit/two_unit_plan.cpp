@@ -99,6 +99,7 @@ class Builder {
                               {Initializer::Kind::Normal, 0.5},
                               0,
                               kElems}},
+              .slices = {{.elems = padded, .valid = kElems}},
               .elems = kElems,
               .padded_elems = padded,
               .shard_elems = padded / plan_.mesh.shard};

@@ -1,0 +1,108 @@
+#include "planner/passes/optimizer_step.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace shardplan {
+namespace {
+
+constexpr Slot kCompute{Stream::Compute, Phase::Optimizer};
+constexpr Slot kAllReduce{Stream::AllReduce, Phase::Optimizer};
+constexpr Slot kReport{Stream::DeviceToHost, Phase::Optimizer};
+
+void report_loss(Emitter& emitter, BufferId loss) {
+  const View view = emitter.whole(loss);
+  const auto world = static_cast<double>(emitter.plan().world_size());
+  if (world > 1)
+    emitter.emit("all_reduce.loss", kAllReduce, AllReduce{Group::World, 1, 1 / world, {}}, {view},
+                 {view});
+  emitter.emit("write_loss", kReport, Write{Sink::Loss}, {view}, {});
+}
+
+/// Returns the buffer of the factor that clipping multiplies every gradient by.
+BufferId clip_coefficient(Emitter& emitter, const std::vector<BufferId>& gradients) {
+  const Plan& plan = emitter.plan();
+  const BufferId sum =
+      emitter.buffer("gradient_sum_squares", Category::Temporaries, 1, Dtype::Float64);
+  const BufferId norm = emitter.buffer("gradient_norm", Category::Temporaries, 1);
+  const BufferId coefficient = emitter.buffer("clip_coefficient", Category::Temporaries, 1);
+  std::vector<View> parts;
+  for (const BufferId gradient : gradients)
+    if (gradient >= 0) parts.push_back(emitter.whole(gradient));
+  emitter.emit("sum_squares", kCompute, Compute{Kernel::SumSquares, {}}, std::move(parts),
+               {emitter.whole(sum)});
+  if (plan.mesh.shard > 1)
+    emitter.emit("all_reduce.gradient_norm", kAllReduce, AllReduce{Group::Shard, 1, 1, {}},
+                 {emitter.whole(sum)}, {emitter.whole(sum)});
+  const double max_norm = plan.job.training.clip_grad_norm.value_or(0);
+  emitter.emit("gradient_norm", kCompute,
+               Compute{Kernel::GradientNorm, {{Attribute::MaxNorm, max_norm}}},
+               {emitter.whole(sum)}, {emitter.whole(norm), emitter.whole(coefficient)});
+  emitter.emit("write_gradient_norm", kReport, Write{Sink::GradientNorm}, {emitter.whole(norm)},
+               {});
+  return coefficient;
+}
+
+Compute optimizer_kernel(const OptimizerJob& optimizer, double weight_decay) {
+  if (optimizer.name == OptimizerJob::Name::Sgd)
+    return {Kernel::Sgd,
+            {{Attribute::Momentum, optimizer.momentum}, {Attribute::WeightDecay, weight_decay}}};
+  const bool decoupled = optimizer.name == OptimizerJob::Name::AdamW;
+  return {Kernel::Adam,
+          {{Attribute::Beta1, optimizer.beta1},
+           {Attribute::Beta2, optimizer.beta2},
+           {Attribute::Epsilon, optimizer.eps},
+           {Attribute::WeightDecay, weight_decay},
+           {Attribute::DecoupledDecay, decoupled ? 1 : 0}}};
+}
+
+/// A stretch of a unit's shard that one launch updates: slices that are alike, side by side.
+struct Stretch {
+  std::int64_t at = 0;
+  std::int64_t elems = 0;
+  bool decays = true;
+};
+
+std::vector<Stretch> stretches(const Unit& unit) {
+  std::vector<Stretch> result;
+  for (const UnitSlice& slice : unit.slices) {
+    if (!slice.trainable) break;
+    if (result.empty() || result.back().decays != slice.decays)
+      result.push_back({slice.at / unit.shards(), 0, slice.decays});
+    result.back().elems += slice.elems / unit.shards();
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::string> optimizer_scalars(const OptimizerJob& optimizer) {
+  if (optimizer.name == OptimizerJob::Name::Sgd) return {"learning_rate"};
+  return {"learning_rate", "bias_correction1", "bias_correction2"};
+}
+
+void emit_optimizer_step(Emitter& emitter, const GradientPath& gradients, const ModelState& state,
+                         BufferId loss) {
+  report_loss(emitter, loss);
+  const BufferId coefficient = clip_coefficient(emitter, gradients.gradients());
+  const OptimizerJob& optimizer = emitter.plan().job.training.optimizer;
+  for (std::size_t u = 0; u < emitter.plan().units.size(); ++u) {
+    const Unit& unit = emitter.plan().units[u];
+    for (const Stretch& stretch : stretches(unit)) {
+      const Compute update =
+          optimizer_kernel(optimizer, stretch.decays ? optimizer.weight_decay : 0);
+      const auto part = [&](BufferId buffer) { return View{buffer, stretch.at, stretch.elems}; };
+      std::vector<View> updated{part(unit.parameter)};
+      for (const BufferId buffer : state.of_unit(u))
+        updated.push_back(part(buffer));
+      std::vector<View> reads{part(gradients.gradients()[u]), emitter.whole(coefficient)};
+      reads.insert(reads.end(), updated.begin(), updated.end());
+      emitter.emit(fmt::format("{}.{}", unit.name, to_string(update.kernel)),
+                   {Stream::Compute, Phase::Optimizer, static_cast<int>(u)}, update,
+                   std::move(reads), std::move(updated));
+    }
+  }
+}
+
+}  // namespace shardplan
