@@ -91,14 +91,12 @@ Profile profile_of(const Job& job) {
 
 /// Learned positions end somewhere; beyond them there is nothing to read.
 void check_positions(const ModelGraph& graph, Sizes sizes) {
-  for (const auto vertex : boost::make_iterator_range(boost::vertices(graph.dag))) {
-    const Operator& op = graph.dag[vertex];
-    const std::int64_t positions = op.attributes.integer(Attribute::InFeatures);
-    if (op.kind == OperatorKind::PositionEmbedding && sizes.time > positions)
-      throw InputError(
-          fmt::format("training.sequence_length: {} is more than the {} positions that {} learns",
-                      sizes.time, positions, op.module));
-  }
+  const std::optional<std::int64_t> most = graph.most_positions();
+  if (most && sizes.time > *most)
+    throw InputError(
+        fmt::format("training.sequence_length: {} is more than the {} positions that the model "
+                    "learns",
+                    sizes.time, *most));
 }
 
 /// Floating-point operations of one micro-batch, forward and backward, without recomputation.

@@ -220,6 +220,9 @@ void set_world(Job& job, int gpus);
 /// Most ranks of a job; what a plan costs does not depend on them, but counts must stay exact.
 constexpr int kLargestWorld = 1 << 24;
 
+/// Most tokens of a micro-batch.
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
+
 /// Learning rate of `step` (counted from 0) of `steps`; per step, dimensionless.
 /// Warm-up: lr (step + 1) / warmup_steps; then from lr to lr * min_lr_ratio, as a line or half a
 /// cosine.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -46,6 +47,16 @@ std::int64_t ModelGraph::parameter_count() const {
   for (const Parameter& parameter : parameters)
     count += parameter.elements();
   return count;
+}
+
+std::optional<std::int64_t> ModelGraph::most_positions() const {
+  std::optional<std::int64_t> most;
+  for (const auto vertex : boost::make_iterator_range(boost::vertices(dag))) {
+    if (dag[vertex].kind != OperatorKind::PositionEmbedding) continue;
+    const std::int64_t positions = dag[vertex].attributes.integer(Attribute::InFeatures);
+    most = std::min(most.value_or(positions), positions);
+  }
+  return most;
 }
 
 }  // namespace shardplan

@@ -3,6 +3,7 @@
 #include <boost/graph/adjacency_list.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,8 @@ struct ModelGraph {
   std::vector<int> inputs_of(int vertex) const;
 
   std::int64_t parameter_count() const;
+  /// Tokens of the longest sequence that all learned position tables cover; none: there are none.
+  std::optional<std::int64_t> most_positions() const;
 };
 
 }  // namespace shardplan

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "plans/job_reader.h"
+
 namespace shardplan {
 namespace {
 
@@ -67,7 +69,25 @@ std::string comparison_json(const std::vector<ComparedStrategy>& rows) {
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const auto& largest = rows[r].largest;
     json["rows"][r]["largest_model"] =
-        largest ? Json{{"layers", largest->layers}, {"parameters", largest->parameters}} : Json();
+        largest ? Json{{"layers", largest->number}, {"parameters", rows[r].largest_parameters}}
+                : Json();
+  }
+  return text_of(json);
+}
+
+std::string fit_json(const Job& job, Extent extent, const std::vector<FittedStrategy>& rows) {
+  Json json{{"schema", "shardplan/fit/1"},
+            {"job", Json::parse(job_to_json(job))},
+            {"maximize", to_string(extent)},
+            {"rows", Json::array()}};
+  for (const FittedStrategy& row : rows) {
+    const auto& largest = row.largest;
+    const bool bounded = largest && largest->next_device_bytes;
+    json["rows"].push_back(
+        {{"strategy", to_string(row.strategy)},
+         {"largest", largest ? Json(largest->number) : Json()},
+         {"next_device_bytes", bounded ? Json(*largest->next_device_bytes) : Json()},
+         {"prediction", Json::parse(prediction_json(row.report, row.plan))}});
   }
   return text_of(json);
 }

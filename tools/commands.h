@@ -34,6 +34,15 @@ struct CompareOptions {
 /// kNo when no strategy fits, or not the required one.
 int compare_command(const CompareOptions& options);
 
+struct FitOptions {
+  JobFlags job;
+  std::string maximize;                 // micro_batch, sequence_length or layers
+  std::vector<std::string> strategies;  // empty: DDP, SHARD_GRAD_OP, FULL_SHARD
+  bool json = false;
+};
+/// kNo when no strategy fits with the smallest.
+int fit_command(const FitOptions& options);
+
 struct SimulateCommandOptions {
   JobFlags job;
   std::string trace;  // file to write; empty: none

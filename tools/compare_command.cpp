@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "plans/document.h"
 #include "plans/error.h"
 #include "tools/answers_json.h"
 #include "tools/commands.h"
@@ -12,34 +11,12 @@
 #include "tools/comparison_text.h"
 #include "tools/documents.h"
 #include "tools/progress_bar.h"
+#include "tools/strategy_names.h"
 
 namespace shardplan {
 namespace {
 
-constexpr std::array kDefault{Strategy::Ddp, Strategy::ShardGradOp, Strategy::FullShard};
-constexpr std::array kPossible{Strategy::Ddp, Strategy::NoShard, Strategy::ShardGradOp,
-                               Strategy::FullShard};
-
-Strategy possible_strategy(std::string_view flag, const std::string& name) {
-  Node place;
-  place.where = fmt::format("command line: compare: {}", flag);
-  const Strategy strategy = located(place, [&] { return strategy_from(name); });
-  if (std::ranges::find(kPossible, strategy) == kPossible.end())
-    fail(place, fmt::format("{} is not supported yet; supported: DDP, NO_SHARD, SHARD_GRAD_OP, "
-                            "FULL_SHARD",
-                            name));
-  return strategy;
-}
-
-std::vector<Strategy> strategies_of(const CompareOptions& options) {
-  if (options.strategies.empty()) return {kDefault.begin(), kDefault.end()};
-  std::vector<Strategy> strategies;
-  for (const std::string& name : options.strategies) {
-    const Strategy strategy = possible_strategy("--strategies", name);
-    if (std::ranges::find(strategies, strategy) == strategies.end()) strategies.push_back(strategy);
-  }
-  return strategies;
-}
+constexpr std::string_view kCommand = "command line: compare";
 
 std::optional<double> tokens_of(const std::string& text) {
   if (text.empty()) return std::nullopt;
@@ -47,8 +24,8 @@ std::optional<double> tokens_of(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, tokens);
   if (error != std::errc() || stop != end || !(tokens >= 1) || !std::isfinite(tokens))
-    throw InputError(fmt::format(
-        "command line: compare: --tokens {}: expected a number of tokens such as 15e12", text));
+    throw InputError(
+        fmt::format("{}: --tokens {}: expected a number of tokens such as 15e12", kCommand, text));
   return tokens;
 }
 
@@ -61,10 +38,10 @@ bool answer(const std::vector<ComparedStrategy>& rows, std::optional<Strategy> r
 }  // namespace
 
 int compare_command(const CompareOptions& options) {
-  std::vector<Strategy> strategies = strategies_of(options);
+  std::vector<Strategy> strategies = strategies_named(kCommand, options.strategies);
   std::optional<Strategy> required;
   if (!options.require.empty()) {
-    required = possible_strategy("--require", options.require);
+    required = strategy_named(fmt::format("{}: --require", kCommand), options.require);
     if (std::ranges::find(strategies, *required) == strategies.end())
       strategies.push_back(*required);
   }

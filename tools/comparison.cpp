@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "planner/model.h"
 #include "plans/error.h"
 #include "simulator/simulate.h"
 #include "tools/documents.h"
@@ -105,7 +106,10 @@ std::vector<ComparedStrategy> compare_strategies(const Job& job,
     row.strategy = strategy;
     row.plan = verified_plan(variant);
     row.report = simulate(row.plan, hardware.costs(row.plan.profile));
-    row.largest = largest_model(variant, hardware);
+    row.largest = largest_extent(variant, Extent::Layers, hardware);
+    if (row.largest)
+      row.largest_parameters =
+          build_model(job.model, static_cast<int>(row.largest->number)).parameter_count();
     if (tokens) add_totals(row.report, *tokens);
   }
   return rows;

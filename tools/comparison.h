@@ -8,7 +8,7 @@
 #include "plans/hardware.h"
 #include "plans/plan.h"
 #include "plans/report.h"
-#include "tools/largest_model.h"
+#include "tools/largest_fit.h"
 
 namespace shardplan {
 
@@ -25,7 +25,8 @@ struct ComparedStrategy {
   Strategy strategy = Strategy::FullShard;
   Plan plan;
   Report report;
-  std::optional<LargestModel> largest;
+  std::optional<Largest> largest;  // in blocks of the job's architecture
+  std::int64_t largest_parameters = 0;
 
   bool fits() const { return report.fits.value_or(false); }
   Bytes device_bytes() const;

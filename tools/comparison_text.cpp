@@ -13,11 +13,11 @@ namespace {
 
 std::string name_of(const ComparedStrategy& row) { return std::string(to_string(row.strategy)); }
 
-std::string largest_text(const std::optional<LargestModel>& largest) {
-  if (!largest) return "none";
-  return fmt::format("{}{} ({} {})", largest->more ? "> " : "",
-                     format_count(static_cast<double>(largest->parameters)), largest->layers,
-                     largest->layers == 1 ? "block" : "blocks");
+std::string largest_text(const ComparedStrategy& row) {
+  if (!row.largest) return "none";
+  return fmt::format("{}{} ({} {})", row.largest->next_device_bytes ? "" : "> ",
+                     format_count(static_cast<double>(row.largest_parameters)), row.largest->number,
+                     row.largest->number == 1 ? "block" : "blocks");
 }
 
 std::string copies_text(const std::vector<ComparedStrategy>& rows) {
@@ -44,7 +44,7 @@ std::string memory_table(const std::vector<ComparedStrategy>& rows) {
   for (const ComparedStrategy& row : rows)
     table.add({name_of(row), format_bytes(model_state_bytes(row.plan)),
                format_bytes(row.device_bytes()), format_bytes(row.report.limit_bytes.value_or(0)),
-               row.fits() ? "fits" : "does not fit", largest_text(row.largest)});
+               row.fits() ? "fits" : "does not fit", largest_text(row)});
   return table.text();
 }
 

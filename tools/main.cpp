@@ -29,6 +29,7 @@ struct Command {
 struct AllOptions {
   PlanOptions plan;
   CompareOptions compare;
+  FitOptions fit;
   SimulateCommandOptions simulate;
   RunOptions run;
   CheckOptions check;
@@ -93,6 +94,23 @@ Command add_compare(CLI::App& program, CompareOptions& options) {
       ->type_name("STRATEGY");
   add_json(*app, options.json);
   return {app, [&] { return compare_command(options); }};
+}
+
+Command add_fit(CLI::App& program, FitOptions& options) {
+  CLI::App* app =
+      program.add_subcommand("fit", "Finds the largest batch, sequence or model that fits");
+  add_job(*app, options.job, "JOB", "job file (YAML)");
+  add_gpus(*app, options.job);
+  app->add_option("--maximize", options.maximize, "micro_batch, sequence_length or layers")
+      ->type_name("WHAT")
+      ->required();
+  app->add_option("--strategies", options.strategies,
+                  "which, e.g. DDP,FULL_SHARD (default DDP,SHARD_GRAD_OP,FULL_SHARD)")
+      ->type_name("A,B")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  add_json(*app, options.json);
+  return {app, [&] { return fit_command(options); }};
 }
 
 Command add_simulate(CLI::App& program, SimulateCommandOptions& options) {
@@ -189,9 +207,10 @@ int run_program(int argc, char** argv) {
   program.set_help_flag("-h,--help", "this text");
   AllOptions options;
   const std::vector<Command> commands{
-      add_plan(program, options.plan),         add_compare(program, options.compare),
-      add_simulate(program, options.simulate), add_run(program, options.run),
-      add_check(program, options.check),       add_verify(program, options.verify)};
+      add_plan(program, options.plan),    add_compare(program, options.compare),
+      add_fit(program, options.fit),      add_simulate(program, options.simulate),
+      add_run(program, options.run),      add_check(program, options.check),
+      add_verify(program, options.verify)};
   const std::vector<std::string> names = names_of(commands);
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty())

@@ -37,22 +37,60 @@ std::vector<ComparedStrategy> compared(const Job& job, const std::vector<Strateg
   return compare_strategies(job, strategies, std::nullopt, hardware(), [](Strategy) {});
 }
 
-TEST(LargestModel, IsTheLastThatFits) {
+TEST(LargestExtent, OfBlocksIsTheLastThatFits) {
   for (const Bytes memory : {Bytes{12} << 20, Bytes{50} << 20, Bytes{100} << 20}) {
     const Job job = job_with(memory);
-    const auto largest = largest_model(job, hardware());
+    const auto largest = largest_extent(job, Extent::Layers, hardware());
     ASSERT_TRUE(largest.has_value());
-    EXPECT_LE(needed_with(job, largest->layers), memory);
-    EXPECT_GT(needed_with(job, largest->layers + 1), memory);
-    EXPECT_FALSE(largest->more);
+    EXPECT_EQ(needed_with(job, static_cast<int>(largest->number)), largest->device_bytes);
+    EXPECT_EQ(needed_with(job, static_cast<int>(largest->number) + 1), largest->next_device_bytes);
+    EXPECT_LE(largest->device_bytes, memory);
+    EXPECT_GT(largest->next_device_bytes, memory);
   }
 }
 
-TEST(LargestModel, FindsOneBlockAndNone) {
+TEST(LargestExtent, FindsOneBlockAndNone) {
   const Job roomy = job_with(Bytes{1} << 30);
   const Bytes one = needed_with(roomy, 1);
-  EXPECT_EQ(largest_model(job_with(one), hardware())->layers, 1);
-  EXPECT_FALSE(largest_model(job_with(one - 1), hardware()).has_value());
+  EXPECT_EQ(largest_extent(job_with(one), Extent::Layers, hardware())->number, 1);
+  EXPECT_FALSE(largest_extent(job_with(one - 1), Extent::Layers, hardware()).has_value());
+}
+
+TEST(LargestFit, IsFoundWhereNeedsDoNotGrowInALine) {
+  int trials = 0;
+  const auto square = [&](std::int64_t n) { return ++trials, 7 + n * n; };
+  for (const Bytes limit : {Bytes{8}, Bytes{11}, Bytes{1'000'007}, Bytes{999'999'999}}) {
+    trials = 0;
+    const auto largest = largest_fit(square, limit, std::int64_t{1} << 28);
+    ASSERT_TRUE(largest.has_value());
+    EXPECT_LE(largest->device_bytes, limit);
+    EXPECT_GT(largest->next_device_bytes, limit);
+    EXPECT_LE(trials, 60);
+  }
+}
+
+TEST(LargestFit, StopsAtTheMost) {
+  const auto needs = [](std::int64_t n) { return Bytes{n}; };
+  for (const std::int64_t most : {1, 2, 3, 4, 100}) {
+    const auto largest = largest_fit(needs, 1000, most);
+    EXPECT_EQ(largest->number, most);
+    EXPECT_FALSE(largest->next_device_bytes.has_value());
+  }
+  EXPECT_FALSE(largest_fit(needs, 1000, 0).has_value());
+}
+
+TEST(LargestExtent, OfSequencesGoesInStepsUpToTheLearnedPositions) {
+  Job job = job_with(Bytes{100} << 20);
+  const auto largest = largest_extent(job, Extent::SequenceLength, hardware());
+  ASSERT_TRUE(largest.has_value());
+  EXPECT_EQ(largest->number % kSequenceStep, 0);
+  job.training.sequence_length = largest->number + kSequenceStep;
+  EXPECT_EQ(device_bytes(make_plan(job), hardware()), largest->next_device_bytes);
+
+  job.model.preset = "gpt2";
+  job.training.micro_batch = 1;
+  job.cluster.gpu.memory_bytes = Bytes{1} << 40;
+  EXPECT_EQ(largest_extent(job, Extent::SequenceLength, hardware())->number, 1024);
 }
 
 TEST(Advice, NamesWhatDoesNotFitAndByHowMuch) {

@@ -1,0 +1,22 @@
+#include "tools/fit.h"
+
+#include "planner/model.h"
+#include "planner/planner.h"
+#include "simulator/simulate.h"
+
+namespace shardplan {
+
+FittedStrategy fit_strategy(const Job& job, Strategy strategy, Extent extent,
+                            const Hardware& hardware) {
+  FittedStrategy row{.strategy = strategy};
+  Job variant = job;
+  variant.strategy.sharding = strategy;
+  row.largest = largest_extent(variant, extent, hardware);
+  const std::int64_t shown = row.largest ? row.largest->number : smallest(extent);
+  const Enlarged larger = enlarged(variant, extent, shown);
+  row.plan = make_plan(larger.job, build_model(larger.job.model, larger.layers));
+  row.report = simulate(row.plan, hardware.costs(row.plan.profile));
+  return row;
+}
+
+}  // namespace shardplan

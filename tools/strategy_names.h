@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plans/job.h"
+
+namespace shardplan {
+
+/// The strategy of that name, if it can be planned; `where` names the place in errors. Throws
+/// InputError.
+Strategy strategy_named(std::string_view where, const std::string& name);
+
+/// What --strategies of a command names, each once; DDP, SHARD_GRAD_OP and FULL_SHARD when it names
+/// none. Throws InputError.
+std::vector<Strategy> strategies_named(std::string_view command,
+                                       const std::vector<std::string>& names);
+
+}  // namespace shardplan
