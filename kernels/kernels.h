@@ -136,8 +136,8 @@ void narrow(const float* x, BFloat16* out, std::int64_t elems);
 
 /// loss = scale * mean over the rows of -log softmax(logits)[target]; targets of kIgnoredTarget
 /// are not counted, and without any other the loss is NaN and the gradient 0, as in PyTorch.
-/// grad_logits = gradient of that; it may be `logits` itself. Throws InputError for a target outside
-/// [0, vocab).
+/// grad_logits = gradient of that; it may be `logits` itself. Throws InputError for a target
+/// outside [0, vocab).
 void cross_entropy(const float* logits, const std::int32_t* targets, double* loss,
                    float* grad_logits, std::int64_t rows, std::int64_t vocab, double scale,
                    Store store_loss);

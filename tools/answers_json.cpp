@@ -75,10 +75,10 @@ std::string comparison_json(const std::vector<ComparedStrategy>& rows) {
   return text_of(json);
 }
 
-std::string fit_json(const Job& job, Extent extent, const std::vector<FittedStrategy>& rows) {
+std::string fit_json(const Job& job, Maximize what, const std::vector<FittedStrategy>& rows) {
   Json json{{"schema", "shardplan/fit/1"},
             {"job", Json::parse(job_to_json(job))},
-            {"maximize", to_string(extent)},
+            {"maximize", to_string(what)},
             {"rows", Json::array()}};
   for (const FittedStrategy& row : rows) {
     const auto& largest = row.largest;

@@ -21,8 +21,8 @@ std::string check_json(const CheckResult& result);
 /// schema shardplan/comparison/1, each row with its "largest_model": {"layers", "parameters"}.
 std::string comparison_json(const std::vector<ComparedStrategy>& rows);
 
-/// schema shardplan/fit/1: per strategy the largest extent, and the prediction for it.
-std::string fit_json(const Job& job, Extent extent, const std::vector<FittedStrategy>& rows);
+/// schema shardplan/fit/1: per strategy the largest that fits, and the prediction for it.
+std::string fit_json(const Job& job, Maximize what, const std::vector<FittedStrategy>& rows);
 
 /// A line of metrics.jsonl: one step; what is not known is null. `tokens` are those of one step of
 /// all ranks.

@@ -6,14 +6,14 @@
 
 namespace shardplan {
 
-FittedStrategy fit_strategy(const Job& job, Strategy strategy, Extent extent,
+FittedStrategy fit_strategy(const Job& job, Strategy strategy, Maximize what,
                             const Hardware& hardware) {
   FittedStrategy row{.strategy = strategy};
   Job variant = job;
   variant.strategy.sharding = strategy;
-  row.largest = largest_extent(variant, extent, hardware);
-  const std::int64_t shown = row.largest ? row.largest->number : smallest(extent);
-  const Enlarged larger = enlarged(variant, extent, shown);
+  row.largest = largest_that_fits(variant, what, hardware);
+  const std::int64_t shown = row.largest ? row.largest->number : smallest(what);
+  const Enlarged larger = enlarged(variant, what, shown);
   row.plan = make_plan(larger.job, build_model(larger.job.model, larger.layers));
   row.report = simulate(row.plan, hardware.costs(row.plan.profile));
   return row;

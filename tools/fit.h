@@ -17,8 +17,8 @@ struct FittedStrategy {
   Plan plan;
   Report report;
 };
-/// The largest extent of the job under a strategy, and what a step of it is like.
-FittedStrategy fit_strategy(const Job& job, Strategy strategy, Extent extent,
+/// The largest that fits of the job under a strategy, and what a step of that is like.
+FittedStrategy fit_strategy(const Job& job, Strategy strategy, Maximize what,
                             const Hardware& hardware);
 
 }  // namespace shardplan

@@ -20,15 +20,15 @@ namespace {
 
 constexpr std::string_view kCommand = "command line: fit";
 
-Extent extent_named(const std::string& name) {
+Maximize maximize_named(const std::string& name) {
   Node place;
   place.where = fmt::format("{}: --maximize", kCommand);
-  return located(place, [&] { return extent_from(name); });
+  return located(place, [&] { return maximize_from(name); });
 }
 
-std::string rows_text(const std::vector<FittedStrategy>& rows, Extent extent) {
+std::string rows_text(const std::vector<FittedStrategy>& rows, Maximize what) {
   Table table({{"strategy", Align::Left},
-               {fmt::format("largest {}", to_string(extent))},
+               {fmt::format("largest {}", to_string(what))},
                {"needs"},
                {"the next needs"},
                {"limit"},
@@ -54,7 +54,7 @@ std::string rows_text(const std::vector<FittedStrategy>& rows, Extent extent) {
 
 int fit_command(const FitOptions& options) {
   const std::vector<Strategy> strategies = strategies_named(kCommand, options.strategies);
-  const Extent extent = extent_named(options.maximize);
+  const Maximize what = maximize_named(options.maximize);
   const Hardware hardware = Hardware::read(data_folder());
   const Job job = load_job(options.job, hardware);
 
@@ -63,13 +63,13 @@ int fit_command(const FitOptions& options) {
     ProgressBar bar("Fitting", static_cast<std::int64_t>(strategies.size()), 1.0);
     for (const Strategy strategy : strategies) {
       bar.show(static_cast<std::int64_t>(rows.size()), to_string(strategy));
-      rows.push_back(fit_strategy(job, strategy, extent, hardware));
+      rows.push_back(fit_strategy(job, strategy, what, hardware));
     }
   }
   if (options.json)
-    fmt::print("{}\n", fit_json(job, extent, rows));
+    fmt::print("{}\n", fit_json(job, what, rows));
   else
-    fmt::print("{}\n{}", assumptions_text(rows.front().plan), rows_text(rows, extent));
+    fmt::print("{}\n{}", assumptions_text(rows.front().plan), rows_text(rows, what));
   return std::ranges::any_of(rows,
                              [](const FittedStrategy& row) { return row.largest.has_value(); })
              ? kYes

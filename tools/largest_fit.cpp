@@ -14,9 +14,9 @@
 namespace shardplan {
 namespace {
 
-constexpr std::array kExtents{EnumName{Extent::MicroBatch, "micro_batch"},
-                              EnumName{Extent::SequenceLength, "sequence_length"},
-                              EnumName{Extent::Layers, "layers"}};
+constexpr std::array kMaximizable{EnumName{Maximize::MicroBatch, "micro_batch"},
+                                  EnumName{Maximize::SequenceLength, "sequence_length"},
+                                  EnumName{Maximize::Layers, "layers"}};
 
 constexpr int kBisectEvery = 4;  // trials
 
@@ -40,17 +40,17 @@ std::int64_t guess(const Trial& a, const Trial& b, Bytes limit, const Trial& fit
   return static_cast<std::int64_t>(std::clamp(inside, least, most));
 }
 
-/// Numbers of the extent that make sense, in its steps.
-std::int64_t most_steps(const Job& job, Extent extent) {
+/// Numbers of it that make sense, in its steps.
+std::int64_t most_steps(const Job& job, Maximize what) {
   const TrainingJob& training = job.training;
-  switch (extent) {
-    case Extent::MicroBatch: return kMostTokens / training.sequence_length;
-    case Extent::SequenceLength: {
+  switch (what) {
+    case Maximize::MicroBatch: return kMostTokens / training.sequence_length;
+    case Maximize::SequenceLength: {
       const std::int64_t tokens = kMostTokens / training.micro_batch;
       return std::min(tokens, build_model(job.model).most_positions().value_or(tokens)) /
              kSequenceStep;
     }
-    case Extent::Layers: return kMostLayers;
+    case Maximize::Layers: return kMostLayers;
   }
   return 0;
 }
@@ -84,33 +84,35 @@ std::optional<Largest> largest_fit(const std::function<Bytes(std::int64_t)>& nee
   return largest;
 }
 
-std::string_view to_string(Extent extent) { return name_of(kExtents, extent); }
+std::string_view to_string(Maximize what) { return name_of(kMaximizable, what); }
 
-Extent extent_from(std::string_view name) { return value_of(kExtents, name, "extent"); }
-
-std::int64_t smallest(Extent extent) {
-  return extent == Extent::SequenceLength ? kSequenceStep : 1;
+Maximize maximize_from(std::string_view name) {
+  return value_of(kMaximizable, name, "value of --maximize");
 }
 
-Enlarged enlarged(const Job& job, Extent extent, std::int64_t number) {
+std::int64_t smallest(Maximize what) {
+  return what == Maximize::SequenceLength ? kSequenceStep : 1;
+}
+
+Enlarged enlarged(const Job& job, Maximize what, std::int64_t number) {
   Enlarged larger{job, std::nullopt};
-  switch (extent) {
-    case Extent::MicroBatch: larger.job.training.micro_batch = number; break;
-    case Extent::SequenceLength: larger.job.training.sequence_length = number; break;
-    case Extent::Layers: larger.layers = static_cast<int>(number); break;
+  switch (what) {
+    case Maximize::MicroBatch: larger.job.training.micro_batch = number; break;
+    case Maximize::SequenceLength: larger.job.training.sequence_length = number; break;
+    case Maximize::Layers: larger.layers = static_cast<int>(number); break;
   }
   return larger;
 }
 
-std::optional<Largest> largest_extent(const Job& job, Extent extent, const Hardware& hardware) {
-  const std::int64_t step = smallest(extent);
+std::optional<Largest> largest_that_fits(const Job& job, Maximize what, const Hardware& hardware) {
+  const std::int64_t step = smallest(what);
   const auto needed = [&](std::int64_t steps) {
-    const Enlarged larger = enlarged(job, extent, steps * step);
+    const Enlarged larger = enlarged(job, what, steps * step);
     return device_bytes(make_plan(larger.job, build_model(larger.job.model, larger.layers)),
                         hardware);
   };
   std::optional<Largest> largest =
-      largest_fit(needed, job.cluster.gpu.memory_bytes, most_steps(job, extent));
+      largest_fit(needed, job.cluster.gpu.memory_bytes, most_steps(job, what));
   if (largest) largest->number *= step;
   return largest;
 }

@@ -25,27 +25,27 @@ std::optional<Largest> largest_fit(const std::function<Bytes(std::int64_t)>& nee
                                    std::int64_t most);
 
 /// What `fit` can enlarge.
-enum class Extent { MicroBatch, SequenceLength, Layers };
+enum class Maximize { MicroBatch, SequenceLength, Layers };
 /// "micro_batch", ...
-std::string_view to_string(Extent extent);
+std::string_view to_string(Maximize what);
 /// Throws InputError with the nearest known name.
-Extent extent_from(std::string_view name);
+Maximize maximize_from(std::string_view name);
 
 /// The job with another micro-batch, sequence length or number of blocks.
 struct Enlarged {
   Job job;
   std::optional<int> layers;  // other than the config's
 };
-Enlarged enlarged(const Job& job, Extent extent, std::int64_t number);
+Enlarged enlarged(const Job& job, Maximize what, std::int64_t number);
 
 /// Sequence lengths are tried in steps of so many tokens.
 constexpr std::int64_t kSequenceStep = 128;
-/// The smallest number of an extent that is tried.
-std::int64_t smallest(Extent extent);
+/// The smallest number of it that is tried.
+std::int64_t smallest(Maximize what);
 /// Blocks beyond which the search stops, so that small models on large GPUs take no minutes.
 constexpr int kMostLayers = 256;
 
-/// The largest extent of which the job's plan fits on its GPUs.
-std::optional<Largest> largest_extent(const Job& job, Extent extent, const Hardware& hardware);
+/// The largest number of it with which the job's plan fits on its GPUs.
+std::optional<Largest> largest_that_fits(const Job& job, Maximize what, const Hardware& hardware);
 
 }  // namespace shardplan

@@ -22,8 +22,8 @@ struct BufferUse {
   std::vector<Life> lives;
 };
 
-/// Uses of all device buffers that are not resident. A life begins with the instruction that touches
-/// the buffer first.
+/// Uses of all device buffers that are not resident. A life begins with the instruction that
+/// touches the buffer first.
 std::vector<BufferUse> buffer_uses(const Plan& plan);
 
 /// True when every life of one buffer has finished before the next of the other begins.

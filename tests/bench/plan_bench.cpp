@@ -95,8 +95,8 @@ void stage_model(benchmark::State& state) {
 }
 void stage_autograd(benchmark::State& state) {
   for (auto _ : state)
-    benchmark::DoNotOptimize(
-        autograd(stages().graph, stages().job.training.sizes(), Profile::Cuda));
+    benchmark::DoNotOptimize(autograd(
+        stages().graph, {.sizes = stages().job.training.sizes(), .profile = Profile::Cuda}));
 }
 void stage_schedule(benchmark::State& state) {
   for (auto _ : state) {

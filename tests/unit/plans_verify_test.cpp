@@ -83,7 +83,7 @@ TEST_F(Verify, CatchesADroppedGather) {
 
 TEST_F(Verify, CatchesADroppedReduction) {
   drop("reduce_scatter.model.layers.1");
-  expect_fault("model.layers.1.adam", "model.layers.1.gradients", "before anything wrote it");
+  expect_fault("sum_squares", "model.layers.1.gradients", "is read");
 }
 
 TEST_F(Verify, CatchesAReductionThatSaysOtherwise) {
@@ -229,7 +229,7 @@ TEST_P(EveryWait, IsNeeded) {
       plan.instructions[i].after = saved;
       ++waits;
     }
-  EXPECT_GT(waits, 10);
+  EXPECT_GE(waits, 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, EveryWait,

@@ -37,10 +37,10 @@ std::vector<ComparedStrategy> compared(const Job& job, const std::vector<Strateg
   return compare_strategies(job, strategies, std::nullopt, hardware(), [](Strategy) {});
 }
 
-TEST(LargestExtent, OfBlocksIsTheLastThatFits) {
+TEST(LargestThatFits, OfBlocksIsTheLastThatFits) {
   for (const Bytes memory : {Bytes{12} << 20, Bytes{50} << 20, Bytes{100} << 20}) {
     const Job job = job_with(memory);
-    const auto largest = largest_extent(job, Extent::Layers, hardware());
+    const auto largest = largest_that_fits(job, Maximize::Layers, hardware());
     ASSERT_TRUE(largest.has_value());
     EXPECT_EQ(needed_with(job, static_cast<int>(largest->number)), largest->device_bytes);
     EXPECT_EQ(needed_with(job, static_cast<int>(largest->number) + 1), largest->next_device_bytes);
@@ -49,11 +49,11 @@ TEST(LargestExtent, OfBlocksIsTheLastThatFits) {
   }
 }
 
-TEST(LargestExtent, FindsOneBlockAndNone) {
+TEST(LargestThatFits, FindsOneBlockAndNone) {
   const Job roomy = job_with(Bytes{1} << 30);
   const Bytes one = needed_with(roomy, 1);
-  EXPECT_EQ(largest_extent(job_with(one), Extent::Layers, hardware())->number, 1);
-  EXPECT_FALSE(largest_extent(job_with(one - 1), Extent::Layers, hardware()).has_value());
+  EXPECT_EQ(largest_that_fits(job_with(one), Maximize::Layers, hardware())->number, 1);
+  EXPECT_FALSE(largest_that_fits(job_with(one - 1), Maximize::Layers, hardware()).has_value());
 }
 
 TEST(LargestFit, IsFoundWhereNeedsDoNotGrowInALine) {
@@ -79,9 +79,9 @@ TEST(LargestFit, StopsAtTheMost) {
   EXPECT_FALSE(largest_fit(needs, 1000, 0).has_value());
 }
 
-TEST(LargestExtent, OfSequencesGoesInStepsUpToTheLearnedPositions) {
+TEST(LargestThatFits, OfSequencesGoesInStepsUpToTheLearnedPositions) {
   Job job = job_with(Bytes{100} << 20);
-  const auto largest = largest_extent(job, Extent::SequenceLength, hardware());
+  const auto largest = largest_that_fits(job, Maximize::SequenceLength, hardware());
   ASSERT_TRUE(largest.has_value());
   EXPECT_EQ(largest->number % kSequenceStep, 0);
   job.training.sequence_length = largest->number + kSequenceStep;
@@ -90,7 +90,7 @@ TEST(LargestExtent, OfSequencesGoesInStepsUpToTheLearnedPositions) {
   job.model.preset = "gpt2";
   job.training.micro_batch = 1;
   job.cluster.gpu.memory_bytes = Bytes{1} << 40;
-  EXPECT_EQ(largest_extent(job, Extent::SequenceLength, hardware())->number, 1024);
+  EXPECT_EQ(largest_that_fits(job, Maximize::SequenceLength, hardware())->number, 1024);
 }
 
 TEST(Advice, NamesWhatDoesNotFitAndByHowMuch) {
