@@ -9,6 +9,15 @@ AddressRange range_of(const Plan& plan, const std::vector<Bytes>& addresses, con
   return {begin, begin + view.elems * size};
 }
 
+std::vector<AddressRange> all_ranges(const Plan& plan, const std::vector<Bytes>& addresses) {
+  std::vector<AddressRange> ranges;
+  for (const Instruction& instruction : plan.instructions)
+    for (const auto* views : {&instruction.reads, &instruction.writes})
+      for (const View& view : *views)
+        ranges.push_back(range_of(plan, addresses, view));
+  return ranges;
+}
+
 }  // namespace
 
 std::vector<Bytes> separate_addresses(const Plan& plan) {
@@ -33,24 +42,18 @@ std::vector<Bytes> arena_addresses(const Plan& plan) {
 }
 
 AccessHistory::AccessHistory(const Plan& plan, const std::vector<Bytes>& addresses)
-    : plan_(plan), footprints_(plan.instructions.size()) {
-  std::vector<AddressRange> ranges;
-  for (const Instruction& instruction : plan.instructions)
-    for (const auto* views : {&instruction.reads, &instruction.writes})
-      for (const View& view : *views)
-        ranges.push_back(range_of(plan, addresses, view));
-  const Cells cells(ranges);
+    : AccessHistory(plan, all_ranges(plan, addresses)) {}
+
+AccessHistory::AccessHistory(const Plan& plan, const std::vector<AddressRange>& ranges)
+    : plan_(plan), cells_(ranges), footprints_(plan.instructions.size()) {
   auto next = ranges.begin();
   for (std::size_t id = 0; id < plan.instructions.size(); ++id) {
     for (std::size_t i = 0; i < plan.instructions[id].reads.size(); ++i)
-      footprints_[id].reads.push_back(cells.of(*next++));
+      footprints_[id].reads.push_back(cells_.of(*next++));
     for (std::size_t i = 0; i < plan.instructions[id].writes.size(); ++i)
-      footprints_[id].writes.push_back(cells.of(*next++));
+      footprints_[id].writes.push_back(cells_.of(*next++));
   }
-  states_.resize(cells.count());
-  cell_bytes_.reserve(states_.size());
-  for (std::int32_t cell = 0; cell < cells.count(); ++cell)
-    cell_bytes_.push_back(cells.bytes(cell));
+  states_.resize(cells_.count());
 }
 
 void AccessHistory::record(InstructionId id, std::int32_t position) {

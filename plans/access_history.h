@@ -29,7 +29,8 @@ class AccessHistory {
   };
   const Footprint& footprint(InstructionId id) const { return footprints_[id]; }
   std::int32_t cell_count() const { return static_cast<std::int32_t>(states_.size()); }
-  Bytes cell_bytes(std::int32_t cell) const { return cell_bytes_[cell]; }
+  /// Address of the first byte of a cell.
+  Bytes cell_begin(std::int32_t cell) const { return cells_.begin(cell); }
 
   /// Calls visit(position, view) for the earlier accesses that must have finished before `id`
   /// starts: writes to what it reads, reads of and writes to what it writes. The same may come
@@ -54,6 +55,8 @@ class AccessHistory {
   void record(InstructionId id, std::int32_t position);
 
  private:
+  AccessHistory(const Plan& plan, const std::vector<AddressRange>& ranges);
+
   struct State {
     std::int32_t writer = -1;  // position
     std::array<std::int32_t, kStreams> readers;
@@ -61,9 +64,9 @@ class AccessHistory {
   };
 
   const Plan& plan_;
+  Cells cells_;
   std::vector<Footprint> footprints_;  // by instruction
   std::vector<State> states_;          // by cell
-  std::vector<Bytes> cell_bytes_;      // by cell
 };
 
 }  // namespace shardplan

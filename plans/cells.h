@@ -27,7 +27,7 @@ class Cells {
   /// The cells of one of the ranges given.
   CellRange of(const AddressRange& range) const;
   std::int32_t count() const;
-  Bytes bytes(std::int32_t cell) const { return borders_[cell + 1] - borders_[cell]; }
+  Bytes begin(std::int32_t cell) const { return borders_[cell]; }
 
  private:
   std::vector<Bytes> borders_;

@@ -227,6 +227,8 @@ double Attributes::real(Attribute attribute, double otherwise) const {
   return otherwise;
 }
 
+std::span<const OperatorSpec> operator_catalogue() { return catalogue(); }
+
 const OperatorSpec& spec(OperatorKind kind) {
   const OperatorSpec& found = catalogue()[static_cast<std::size_t>(kind)];
   check(found.kind == kind, "the operator catalogue is in the order of OperatorKind");
@@ -309,26 +311,25 @@ bool widens(Kernel kernel, Profile profile) {
 
 std::int64_t attention_block_rows(Profile profile) { return profile == Profile::Cuda ? 128 : 64; }
 
-Bytes workspace_bytes(Kernel kernel, const Attributes& a, Profile profile) {
+Extent workspace_elems(Kernel kernel, const Attributes& a, Profile profile) {
   const bool forward = kernel == Kernel::Attention || kernel == Kernel::PackedAttention;
   const bool backward =
       kernel == Kernel::AttentionBackward || kernel == Kernel::PackedAttentionBackward;
-  if (!forward && !backward) return 0;
   const std::int64_t time = a.integer(Attribute::Time);
-  const std::int64_t block = attention_block_rows(profile);
+  if ((!forward && !backward) || time < 1) return 0;
   if (profile == Profile::Cuda) {
     // Flash attention keeps its tiles on the chip; backward sums the query gradient in float32 and
     // needs one dot product per row (FlashAttention-2, algorithm 2: dQ accumulator and D).
-    const std::int64_t rows = a.integer(Attribute::Batch) * a.integer(Attribute::Heads) * time;
-    return backward ? 4 * rows * (a.integer(Attribute::HeadDim) + 1) : 0;
+    const Extent rows = Extent(a.integer(Attribute::Batch)) * a.integer(Attribute::Heads) * time;
+    return backward ? rows * (a.integer(Attribute::HeadDim) + 1) : 0;
   }
-  // A tile holds the scores of its query rows against every key before its end.
-  std::int64_t largest = 0;
-  for (std::int64_t begin = 0; begin < time; begin += block) {
-    const std::int64_t end = std::min(begin + block, time);
-    largest = std::max(largest, (end - begin) * end);
-  }
-  return 4 * largest * (backward ? 2 : 1);
+  // A tile holds the scores of its query rows against every key before its end: the last whole
+  // tile is the largest, or the rest after it, which has fewer rows but sees all keys.
+  const std::int64_t block = std::clamp<std::int64_t>(a.integer(Attribute::BlockRows), 1, time);
+  const std::int64_t whole = time / block * block;
+  const Extent largest =
+      std::max((Extent(block) * whole).value(), (Extent(time - whole) * time).value());
+  return largest * (backward ? 2 : 1);
 }
 
 double flops_of(Kernel kernel, const Attributes& a) {
@@ -346,6 +347,8 @@ double flops_of(Kernel kernel, const Attributes& a) {
     default: return 0;
   }
 }
+
+bool is_optimizer(Kernel kernel) { return kernel == Kernel::Adam || kernel == Kernel::Sgd; }
 
 bool is_matrix_product(Kernel kernel) {
   switch (kernel) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "plans/extent.h"
 #include "plans/units.h"
 
 namespace shardplan {
@@ -164,6 +165,7 @@ struct Role {
     Workspace,
   } kind;
   int index = 0;
+  bool operator==(const Role&) const = default;
 };
 
 /// One kernel of an operator and its operands, in the order of the launcher's arguments.
@@ -188,6 +190,8 @@ struct OperatorSpec {
 const OperatorSpec& spec(OperatorKind kind);
 /// The kind of that name. Throws InputError with the nearest name.
 OperatorKind operator_kind_from(std::string_view name);
+/// All entries, in the order of OperatorKind.
+std::span<const OperatorSpec> operator_catalogue();
 
 /// Output type of an operator. Throws InputError when the inputs do not fit the attributes.
 TensorType infer_output(OperatorKind kind, const Attributes& attributes,
@@ -203,12 +207,17 @@ std::int64_t attention_block_rows(Profile profile);
 /// are then widened into a last workspace that holds them all, and results rounded once.
 bool widens(Kernel kernel, Profile profile);
 
-/// Bytes of workspace that `kernel` needs under `profile`; 0: none.
-Bytes workspace_bytes(Kernel kernel, const Attributes& attributes, Profile profile);
+/// Elements (float32) of workspace that `kernel` needs under `profile`, its last written operand
+/// but for the one to widen into; 0: none.
+Extent workspace_elems(Kernel kernel, const Attributes& attributes, Profile profile);
 
 /// Floating-point operations of one launch, a multiply-add counted as two; attention counts the
 /// causal half only. Batch and Time come from the attributes.
 double flops_of(Kernel kernel, const Attributes& attributes);
+
+/// True for kernels that update a parameter: they read its gradient, a factor on it, the parameter
+/// and its states, and write the latter two.
+bool is_optimizer(Kernel kernel);
 
 /// True for launches whose speed is that of the matrix units (products and attention).
 bool is_matrix_product(Kernel kernel);

@@ -4,10 +4,17 @@
 
 #include <algorithm>
 
-#include "plans/kernel_operands.h"
+#include "plans/access_history.h"
+#include "plans/aliasing.h"
+#include "plans/extent.h"
+#include "plans/launch_structure.h"
 
 namespace shardplan {
 namespace {
+
+constexpr std::int64_t kMostElems = std::int64_t{1} << 53;  // bytes and sums of them fit 63 bits
+
+constexpr auto kSummed = {Dtype::Float32, Dtype::Float64, Dtype::BFloat16};  // and filled
 
 template <typename Container>
 bool in_range(std::int64_t index, const Container& container) {
@@ -32,13 +39,16 @@ class StructureCheck {
       if (segment.first < 0 || segment.first > segment.last ||
           segment.last > static_cast<InstructionId>(plan_.instructions.size()))
         fault("", "", fmt::format("segment {} names instructions that do not exist", segment.name));
-    check_program(plan_.program);
+    check_program();
+    if (!faults_.empty()) return std::move(faults_);  // what follows builds upon all that
+    addresses_ = arena_addresses(plan_);
     for (const Instruction& instruction : plan_.instructions) {
       const std::size_t before = faults_.size();
       check_references(instruction);
-      if (faults_.size() == before)  // sizes mean nothing while a buffer is missing
-        std::visit([&](const auto& operation) { check_operands(instruction, operation); },
-                   instruction.operation);
+      if (faults_.size() != before) continue;  // sizes mean nothing while a buffer is missing
+      std::visit([&](const auto& operation) { check_operands(instruction, operation); },
+                 instruction.operation);
+      if (faults_.size() == before) check_aliasing(plan_, addresses_, instruction, faults_);
     }
     return std::move(faults_);
   }
@@ -49,12 +59,14 @@ class StructureCheck {
   }
 
   void check_buffer(const Buffer& buffer) {
-    if (buffer.elems < 0) fault("", buffer.name, "has a negative size");
+    if (buffer.elems < 0 || buffer.elems > kMostElems)
+      return fault("", buffer.name,
+                   fmt::format("has {} elements, expected 0 to 2^53", buffer.elems));
     if (buffer.space != Space::Device) return;
     if (buffer.offset < 0 || buffer.offset > plan_.arena.bytes - buffer.bytes())
       fault("", buffer.name,
-            fmt::format("bytes {} to {} are not inside the arena of {} bytes", buffer.offset,
-                        buffer.offset + buffer.bytes(), plan_.arena.bytes));
+            fmt::format("{} bytes from {} on are not inside the arena of {} bytes", buffer.bytes(),
+                        buffer.offset, plan_.arena.bytes));
     if (buffer.offset % size_of(buffer.dtype) != 0)
       fault("", buffer.name, fmt::format("offset {} is not aligned", buffer.offset));
   }
@@ -63,7 +75,8 @@ class StructureCheck {
     if (!in_range(unit.parameter, plan_.buffers))
       return fault("", "", fmt::format("unit {} names a buffer that does not exist", unit.name));
     const Buffer& buffer = plan_.buffers[unit.parameter];
-    if (unit.shard_elems * plan_.mesh.shard != unit.padded_elems || unit.elems > unit.padded_elems)
+    if (Extent(unit.shard_elems) * plan_.mesh.shard != Extent(unit.padded_elems) ||
+        unit.elems > unit.padded_elems)
       fault("", buffer.name, "the shards of its unit do not add up to the padded flat parameter");
     if (buffer.elems != unit.shard_elems || !buffer.resident)
       fault("", buffer.name, "is not the resident shard of its unit");
@@ -72,7 +85,14 @@ class StructureCheck {
     for (const UnitParameter& parameter : unit.parameters) {
       if (parameter.at < end || parameter.elems < 0)
         fault("", buffer.name, fmt::format("parameter {} overlaps another", parameter.name));
-      end = parameter.at + parameter.elems;
+      Extent shape = 1;
+      for (const std::int64_t extent : parameter.shape)
+        shape = shape * extent;
+      if (shape != Extent(parameter.elems))
+        fault("", buffer.name,
+              fmt::format("parameter {} has {} elements, its shape another number", parameter.name,
+                          parameter.elems));
+      end = (Extent(parameter.at) + parameter.elems).value();
     }
     if (end > unit.padded_elems) fault("", buffer.name, "its parameters do not fit its size");
   }
@@ -112,14 +132,38 @@ class StructureCheck {
             fmt::format("rank classes cover {} ranks, not {}", next, plan_.ranks_in_classes()));
   }
 
-  void check_program(const std::vector<ProgramItem>& items) {
-    for (const ProgramItem& item : items) {
-      if (item.segment >= 0 && !in_range(item.segment, plan_.segments))
-        fault("", "",
-              fmt::format("the program runs segment {}, which does not exist", item.segment));
-      if (item.count < 0 && item.count != ProgramItem::kOncePerStep)
-        fault("", "", fmt::format("the program repeats something {} times", item.count));
-      check_program(item.body);
+  /// Steps are counted at the top of the program, in one loop; only there is a batch to read.
+  void check_program() {
+    int step_loops = 0;
+    for (const ProgramItem& item : plan_.program) {
+      const bool steps = item.count == ProgramItem::kOncePerStep;
+      step_loops += steps ? 1 : 0;
+      check_item(item, steps);
+    }
+    if (step_loops > 1) fault("", "", "the program has more than one loop over the steps");
+  }
+
+  void check_item(const ProgramItem& item, bool in_step) {
+    if (item.segment >= 0 && !in_range(item.segment, plan_.segments))
+      fault("", "", fmt::format("the program runs segment {}, which does not exist", item.segment));
+    else if (item.segment >= 0 && !in_step)
+      check_outside_steps(plan_.segments[item.segment]);
+    if (item.count < 0 && item.count != ProgramItem::kOncePerStep)
+      fault("", "", fmt::format("the program repeats something {} times", item.count));
+    for (const ProgramItem& inner : item.body) {
+      if (inner.count == ProgramItem::kOncePerStep)
+        fault("", "", "the loop over the steps is inside another loop");
+      check_item(inner, in_step);
+    }
+  }
+
+  void check_outside_steps(const Segment& segment) {
+    const auto instructions = static_cast<InstructionId>(plan_.instructions.size());
+    for (InstructionId id = std::max(segment.first, 0); id < std::min(segment.last, instructions);
+         ++id) {
+      const auto* read = std::get_if<Read>(&plan_.instructions[id].operation);
+      if (read && read->source != Source::Weights)
+        fault(plan_.instructions[id].name, "", "reads a batch outside the loop over the steps");
     }
   }
 
@@ -136,10 +180,12 @@ class StructureCheck {
           continue;
         }
         const Buffer& buffer = plan_.buffers[view.buffer];
-        if (view.at < 0 || view.elems < 0 || view.at > buffer.elems - view.elems)
+        if (view.elems < 1)
+          fault(instruction.name, buffer.name, "is an operand without elements");
+        else if (view.at < 0 || view.at > buffer.elems - view.elems)
           fault(instruction.name, buffer.name,
-                fmt::format("elements {} to {} are outside its {} elements", view.at,
-                            view.at + view.elems, buffer.elems));
+                fmt::format("{} elements from {} on are outside its {} elements", view.elems,
+                            view.at, buffer.elems));
       }
   }
 
@@ -153,10 +199,17 @@ class StructureCheck {
     return false;
   }
 
-  void check_size(const Instruction& instruction, const View& view, std::int64_t expected) {
-    if (view.elems != expected)
+  void check_size(const Instruction& instruction, const View& view, Extent expected) {
+    if (Extent(view.elems) != expected)
       fault(instruction.name, buffer_of(view).name,
-            fmt::format("{} elements, where {} fit", view.elems, expected));
+            fmt::format("{} elements, where {} fit", view.elems, expected.value()));
+  }
+  void check_dtype(const Instruction& instruction, const View& view,
+                   std::initializer_list<Dtype> expected) {
+    if (std::ranges::find(expected, buffer_of(view).dtype) == expected.end())
+      fault(instruction.name, buffer_of(view).name,
+            fmt::format("is {}, expected {}", to_string(buffer_of(view).dtype),
+                        to_string(*expected.begin())));
   }
 
   void same_dtype(const Instruction& instruction, std::size_t operand) {
@@ -172,37 +225,51 @@ class StructureCheck {
     if (i.after.size() != 1) fault(i.name, "", "a host_wait names exactly one instruction");
   }
   void check_operands(const Instruction& i, const Fill&) {
-    has_operands(i, 0, std::max<std::size_t>(i.writes.size(), 1));
+    if (!has_operands(i, 0, std::max<std::size_t>(i.writes.size(), 1))) return;
+    for (const View& view : i.writes)
+      check_dtype(i, view, kSummed);
   }
-  void check_operands(const Instruction& i, const Read&) {
-    has_operands(i, 0, 1);
-    if (std::get<Read>(i.operation).source == Source::Weights) needs_unit(i);
+  void check_operands(const Instruction& i, const Read& read) {
+    if (!has_operands(i, 0, 1)) return;
+    if (read.source == Source::Weights) return check_weights(i, i.writes[0]);
+    const TrainingJob& training = plan_.job.training;
+    check_size(i, i.writes[0], Extent(training.micro_batch) * training.sequence_length);
+    check_dtype(i, i.writes[0], {Dtype::Int32});
   }
-  void check_operands(const Instruction& i, const Write&) {
-    has_operands(i, 1, 0);
-    if (std::get<Write>(i.operation).sink == Sink::Weights) needs_unit(i);
+  void check_operands(const Instruction& i, const Write& write) {
+    if (!has_operands(i, 1, 0)) return;
+    if (write.sink == Sink::Weights) return check_weights(i, i.reads[0]);
+    check_size(i, i.reads[0], 1);
+    check_dtype(i, i.reads[0], {write.sink == Sink::Loss ? Dtype::Float64 : Dtype::Float32});
   }
-  void needs_unit(const Instruction& i) {
-    if (i.unit < 0) fault(i.name, "", "moves weights of no unit");
+  void check_weights(const Instruction& i, const View& view) {
+    if (i.unit < 0 || view.buffer != plan_.units[i.unit].parameter)
+      fault(i.name, buffer_of(view).name, "does not hold the weights of the instruction's unit");
+    check_dtype(i, view, {Dtype::Float32});
   }
   void check_operands(const Instruction& i, const Copy& copy) {
     if (!has_pairs(i)) return;
     const std::int64_t parts = copy.part ? plan_.mesh.size(*copy.part) : 1;
-    for (std::size_t o = 0; o < i.reads.size(); ++o)
-      check_size(i, i.reads[o], i.writes[o].elems * parts);
+    for (std::size_t o = 0; o < i.reads.size(); ++o) {
+      check_size(i, i.reads[o], Extent(i.writes[o].elems) * parts);
+      if (buffer_of(i.reads[o]).dtype == buffer_of(i.writes[o]).dtype) continue;
+      check_dtype(i, i.reads[o], {Dtype::Float32, Dtype::BFloat16});
+      check_dtype(i, i.writes[o], {Dtype::Float32, Dtype::BFloat16});
+    }
   }
   void check_operands(const Instruction& i, const AllGather& gather) {
     if (!has_pairs(i)) return;
     for (std::size_t o = 0; o < i.reads.size(); ++o) {
-      check_size(i, i.writes[o], i.reads[o].elems * plan_.mesh.size(gather.group));
+      check_size(i, i.writes[o], Extent(i.reads[o].elems) * plan_.mesh.size(gather.group));
       same_dtype(i, o);
     }
   }
   void check_operands(const Instruction& i, const ReduceScatter& reduce) {
     if (!has_pairs(i)) return;
     for (std::size_t o = 0; o < i.reads.size(); ++o) {
-      check_size(i, i.reads[o], i.writes[o].elems * plan_.mesh.size(reduce.group));
+      check_size(i, i.reads[o], Extent(i.writes[o].elems) * plan_.mesh.size(reduce.group));
       same_dtype(i, o);
+      check_dtype(i, i.reads[o], kSummed);
     }
     check_units(i, reduce.contributes);
   }
@@ -212,15 +279,23 @@ class StructureCheck {
     return has_operands(i, pairs, pairs);
   }
   void check_operands(const Instruction& i, const AllReduce& reduce) {
-    in_place(i);
+    if (in_place(i)) check_dtype(i, i.writes[0], kSummed);
     check_units(i, reduce.contributes);
   }
-  void check_operands(const Instruction& i, const Broadcast&) { in_place(i); }
+  void check_operands(const Instruction& i, const Broadcast& broadcast) {
+    in_place(i);
+    if (broadcast.root < 0 || broadcast.root >= plan_.mesh.size(broadcast.group))
+      fault(i.name, "",
+            fmt::format("comes from rank {} of a group of {}", broadcast.root,
+                        plan_.mesh.size(broadcast.group)));
+  }
 
-  void in_place(const Instruction& i) {
-    if (has_operands(i, 1, 1) && i.reads[0] != i.writes[0])
+  bool in_place(const Instruction& i) {
+    if (!has_operands(i, 1, 1)) return false;
+    if (i.reads[0] != i.writes[0])
       fault(i.name, buffer_of(i.writes[0]).name,
             "is not the operand that is read: it works in place");
+    return true;
   }
 
   void check_units(const Instruction& i, const std::vector<int>& units) {
@@ -229,46 +304,10 @@ class StructureCheck {
         fault(i.name, "", "contributes to a unit that does not exist");
   }
 
-  void check_operands(const Instruction& i, const Compute& compute) {
-    const OperandSizes sizes = operand_sizes(compute.kernel, compute.attributes);
-    const auto least_reads = sizes.reads.size() - sizes.optional_reads;
-    const auto least_writes = sizes.writes.size() - sizes.optional_writes;
-    const std::size_t most_writes = sizes.writes.size() + (has_narrow_operand(i) ? 1 : 0);
-    if (i.reads.size() < least_reads || i.writes.size() < least_writes ||
-        i.writes.size() > most_writes)
-      return fault(i.name, "",
-                   fmt::format("{} has {} operands to read and {} to write",
-                               to_string(compute.kernel), i.reads.size(), i.writes.size()));
-    if (compute.kernel == Kernel::PositionEmbedding &&
-        compute.attributes.integer(Attribute::Time) >
-            compute.attributes.integer(Attribute::InFeatures))
-      fault(i.name, "", "reads more positions than there are");
-    std::int64_t common = OperandSizes::kAny;
-    const auto check_sizes = [&](const std::vector<View>& views,
-                                 const std::vector<std::int64_t>& expected) {
-      for (std::size_t o = 0; o < std::min(views.size(), expected.size()); ++o) {
-        if (expected[o] == OperandSizes::kAny && !sizes.one_size) continue;
-        if (expected[o] == OperandSizes::kAny && common == OperandSizes::kAny)
-          common = views[o].elems;
-        check_size(i, views[o], expected[o] == OperandSizes::kAny ? common : expected[o]);
-      }
-    };
-    check_sizes(i.writes, sizes.writes);
-    check_sizes(i.reads, sizes.reads);
-    if (sizes.more_reads) return;
-    for (std::size_t o = sizes.reads.size(); o < i.reads.size(); ++o)
-      if (std::ranges::find(i.writes, i.reads[o]) == i.writes.end())
-        fault(i.name, buffer_of(i.reads[o]).name,
-              fmt::format("is one operand too many for {}", to_string(compute.kernel)));
-  }
-
-  /// Such a launch may have a workspace to widen its operands into.
-  bool has_narrow_operand(const Instruction& i) const {
-    const auto narrow = [&](const View& view) { return buffer_of(view).dtype == Dtype::BFloat16; };
-    return std::ranges::any_of(i.reads, narrow) || std::ranges::any_of(i.writes, narrow);
-  }
+  void check_operands(const Instruction& i, const Compute&) { check_launch(plan_, i, faults_); }
 
   const Plan& plan_;
+  std::vector<Bytes> addresses_;
   std::vector<Fault> faults_;
 };
 

@@ -135,10 +135,9 @@ GeluKind gelu_kind(const Call& call) {
 }
 
 void run_cross_entropy(const Call& call) {
-  const std::int64_t rows = call.rows();
-  cross_entropy(call.in(0), call.tokens(1), call.out_double(0), call.out(1), rows,
-                call.read(0).elems / rows, call.launch.attributes.real(Attribute::LossScale, 1),
-                call.store(0, 2));
+  cross_entropy(call.in(0), call.tokens(1), call.out_double(0), call.out(1), call.rows(),
+                call.integer(Attribute::InFeatures),
+                call.launch.attributes.real(Attribute::LossScale, 1), call.store(0, 2));
 }
 
 FloatTensor float_tensor(const Operand& x) {

@@ -4,15 +4,13 @@
 
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "kernels/kernels.h"
 #include "plans/error.h"
+#include "plans/json_cursor.h"
 
 namespace shardplan {
 namespace {
-
-using nlohmann::json;
 
 TokenFile open_tokens(const RunJob& run, std::int64_t sequence_length) {
   if (run.tokens.empty()) throw InputError("run.tokens: missing, expected a file of tokens");
@@ -69,58 +67,31 @@ OrderShape order_shape_of(const Plan& plan) {
           plan.job.training.micro_batch};
 }
 
-/// `value` as a list of exactly `extent` entries. Throws InputError at the JSON pointer `where`.
-const json& expect_list(const json& value, std::int64_t extent, const std::string& where,
-                        std::string_view of) {
-  if (!value.is_array() || static_cast<std::int64_t>(value.size()) != extent)
-    throw InputError(fmt::format(
-        "{}: expected a list of {} {}, got {}", where, extent, of,
-        value.is_array() ? std::to_string(value.size()) : std::string(value.type_name())));
-  return value;
-}
-
-json parse_order(const std::string& path) {
-  const MappedFile file(path, "data order");
-  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
-  try {
-    return json::parse(text, text + file.bytes().size());
-  } catch (const json::exception& error) {
-    throw InputError(fmt::format("{}: not valid JSON: {}", path, error.what()));
-  }
-}
-
-std::vector<std::int64_t> read_order(const std::string& path, const OrderShape& shape,
-                                     std::int64_t sequences) {
-  const json content = parse_order(path);
-  std::vector<std::int64_t> order;
-  if (!content.is_array() || static_cast<std::int64_t>(content.size()) < shape.steps)
-    throw InputError(fmt::format(
-        "{}: expected a list of {} steps or more, got {}", path, shape.steps,
-        content.is_array() ? std::to_string(content.size()) : std::string(content.type_name())));
-  for (std::int64_t step = 0; step < shape.steps; ++step) {
-    const std::string at_step = fmt::format("{}: /{}", path, step);
-    const json& ranks = expect_list(content[step], shape.ranks, at_step, "ranks");
-    for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
-      const std::string at_rank = fmt::format("{}/{}", at_step, rank);
-      const json& micro_steps = expect_list(ranks[rank], shape.micro_steps, at_rank, "micro-steps");
-      for (std::int64_t micro = 0; micro < shape.micro_steps; ++micro) {
-        const std::string at = fmt::format("{}/{}", at_rank, micro);
-        const json& batch = expect_list(micro_steps[micro], shape.micro_batch, at, "sequences");
-        for (std::int64_t i = 0; i < shape.micro_batch; ++i) {
-          const json& sequence = batch[i];
-          if (!sequence.is_number_unsigned() ||
-              sequence.get<std::uint64_t>() >= static_cast<std::uint64_t>(sequences))
-            throw InputError(fmt::format("{}/{}: expected a sequence number below {}, got {}", at,
-                                         i, sequences, sequence.dump()));
-          order.push_back(sequence.get<std::int64_t>());
-        }
-      }
-    }
-  }
-  return order;
+std::vector<JsonCursor> list(const JsonCursor& json, std::int64_t extent, std::string_view of) {
+  std::vector<JsonCursor> entries = json.elements();
+  if (static_cast<std::int64_t>(entries.size()) != extent)
+    json.fail(fmt::format("expected a list of {} {}, got {}", extent, of, entries.size()));
+  return entries;
 }
 
 }  // namespace
+
+std::vector<std::int64_t> order_from_json(std::string_view text, const std::string& source,
+                                          const OrderShape& shape, std::int64_t sequences) {
+  const JsonDocument document(text, source);
+  std::vector<JsonCursor> steps = document.root().elements();
+  if (static_cast<std::int64_t>(steps.size()) < shape.steps)
+    document.root().fail(
+        fmt::format("expected a list of {} steps or more, got {}", shape.steps, steps.size()));
+  steps.erase(steps.begin() + shape.steps, steps.end());
+  std::vector<std::int64_t> order;
+  for (const JsonCursor& step : steps)
+    for (const JsonCursor& rank : list(step, shape.ranks, "ranks"))
+      for (const JsonCursor& micro_step : list(rank, shape.micro_steps, "micro-steps"))
+        for (const JsonCursor& sequence : list(micro_step, shape.micro_batch, "sequences"))
+          order.push_back(sequence.integer(0, sequences - 1));
+  return order;
+}
 
 TokenFile::TokenFile(const std::string& path, const std::string& what, Dtype dtype,
                      std::int64_t sequence_length)
@@ -164,7 +135,11 @@ void TokenFile::read(std::int64_t sequence, int shift, std::int64_t vocabulary,
 
 DataOrder::DataOrder(const std::string& path, const OrderShape& shape, std::int64_t sequences)
     : shape_(shape), sequences_(sequences) {
-  if (!path.empty()) order_ = read_order(path, shape, sequences);
+  if (path.empty()) return;
+  const MappedFile file(path, "data order");
+  const auto bytes = file.bytes();
+  order_ = order_from_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, shape,
+                           sequences);
 }
 
 std::int64_t DataOrder::sequence(std::int64_t step, std::int64_t rank, std::int64_t micro_step,

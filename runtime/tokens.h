@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plans/job.h"
@@ -47,6 +48,12 @@ struct OrderShape {
   std::int64_t micro_steps = 1;  // of one step
   std::int64_t micro_batch = 1;  // sequences of one rank and micro-step
 };
+
+/// The sequence numbers of a JSON text [step][rank][micro-step][micro_batch], one after the other;
+/// steps beyond those of `shape` are left out. `source` names the text in errors. Throws InputError
+/// with the JSON pointer of what is wrong, as numbers that are not below `sequences`.
+std::vector<std::int64_t> order_from_json(std::string_view text, const std::string& source,
+                                          const OrderShape& shape, std::int64_t sequences);
 
 /// Which sequences each rank reads when.
 class DataOrder {

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "plans/error.h"
+#include "plans/extent.h"
 #include "plans/names.h"
 #include "runtime/executor.h"
 #include "simulator/simulate.h"
@@ -51,7 +52,7 @@ LoadedPlan executable_plan(const JobFlags& flags, const Hardware& hardware) {
 
 std::int64_t tokens_per_step(const Plan& plan) {
   const TrainingJob& training = plan.job.training;
-  return training.micro_batch * training.sequence_length * plan.world_size();
+  return (Extent(training.micro_batch) * training.sequence_length * plan.world_size()).value();
 }
 
 std::string rate_of(const StepReport& step, std::int64_t tokens) {

@@ -260,10 +260,10 @@ class Differentiator {
     using Kind = TapeOperand::Kind;
     switch (role.kind) {
       case Role::Kind::Workspace: {
-        const Bytes bytes = workspace_bytes(call.kernel, launch.attributes, settings_.profile);
-        if (bytes == 0) return std::nullopt;
-        return TapeOperand{Kind::Value,
-                           new_value(op(vertex).module + ".workspace", Dtype::Float32, bytes / 4)};
+        const Extent elems = workspace_elems(call.kernel, launch.attributes, settings_.profile);
+        if (elems == Extent(0)) return std::nullopt;
+        return TapeOperand{Kind::Value, new_value(op(vertex).module + ".workspace", Dtype::Float32,
+                                                  elems.value())};
       }
       case Role::Kind::ParameterGradient:
         if (!wanted(vertex, role)) return unused(vertex, role);

@@ -22,7 +22,9 @@ class Communicator {
   /// This rank's place among the ranks of its group, from 0 on.
   virtual std::int64_t place(Group group) const = 0;
 
-  /// `full` holds size(group) shards in group order; `shard` may lie inside it at its own place.
+  /// `full` holds size(group) shards in group order, apart from `shard`: that a shard lies inside
+  /// it at its own place, another one on every rank, is nothing that one program for all ranks can
+  /// say.
   virtual void all_gather(Stream stream, Group group, std::span<const std::byte> shard,
                           std::span<std::byte> full) = 0;
   /// shard = post_scale * sum over ranks, in rank order, of pre_scale * their part of `full`.

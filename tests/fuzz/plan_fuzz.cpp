@@ -1,16 +1,74 @@
+#include <unistd.h>
+
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <string_view>
 
 #include "plans/error.h"
 #include "plans/hardware.h"
 #include "plans/plan.h"
 #include "plans/verify.h"
+#include "runtime/executor.h"
 #include "simulator/simulate.h"
 
 using namespace shardplan;
 
+namespace {
+
+// What is executed stays small: a fuzzer wants many inputs a second.
+constexpr Bytes kLargestArena = Bytes{1} << 20;
+constexpr std::int64_t kLargestWorld = 3;
+constexpr double kMostFlops = 1e7;
+constexpr std::size_t kMostInstructions = 2000;
+
+std::string folder() {
+  const auto path =
+      std::filesystem::temp_directory_path() / ("shardplan-fuzz-" + std::to_string(getpid()));
+  std::filesystem::create_directories(path);
+  std::ofstream(path / "tokens.bin", std::ios::binary) << std::string(4096, '\0');
+  return path.string();
+}
+
+std::int64_t issues(const ProgramItem& item, const Plan& plan) {
+  std::int64_t once = 0;
+  if (item.segment >= 0)
+    once = plan.segments[item.segment].last - plan.segments[item.segment].first;
+  for (const ProgramItem& inner : item.body)
+    once += issues(inner, plan);
+  return item.count == ProgramItem::kOncePerStep ? once : item.count * once;
+}
+
+bool is_small(const Plan& plan) {
+  if (plan.arena.bytes > kLargestArena || plan.world_size() > kLargestWorld) return false;
+  std::int64_t all = 0;
+  for (const ProgramItem& item : plan.program)
+    all += issues(item, plan);
+  if (all > static_cast<std::int64_t>(kMostInstructions)) return false;
+  double flops = 0;
+  for (const Instruction& instruction : plan.instructions)
+    if (const auto* compute = std::get_if<Compute>(&instruction.operation))
+      flops += flops_of(compute->kernel, compute->attributes);
+  return flops * static_cast<double>(all + 1) / static_cast<double>(plan.instructions.size() + 1) <
+         kMostFlops;
+}
+
+/// One step of a plan without faults touches only what is its own, whatever it computes.
+void execute_one_step(Plan plan) {
+  static const std::string kFolder = folder();
+  plan.job.run = {
+      .tokens = kFolder + "/tokens.bin", .steps = 1, .seed = 1, .output = kFolder + "/out"};
+  try {
+    execute(plan, {.threads_per_rank = 1, .collective_timeout_s = 5});
+  } catch (const SystemError&) {  // too little memory, a value that no kernel takes
+  }
+}
+
+}  // namespace
+
 /// Whatever is accepted as a plan must survive its own text and be safe to verify, and to simulate
-/// when it has no fault; everything else must be an InputError.
+/// and execute when it has no fault; everything else must be an InputError.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const Hardware hardware = Hardware::read(data_folder());
   const std::string_view text(reinterpret_cast<const char*>(data), size);
@@ -18,7 +76,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const Plan plan = plan_from_json(text, "plan.json");
     const std::string written = to_json(plan);
     check(to_json(plan_from_json(written, "written")) == written, "a plan survives its JSON");
-    if (verify(plan).empty()) simulate(plan, hardware.costs(plan.profile));
+    if (!verify(plan).empty()) return 0;
+    simulate(plan, hardware.costs(plan.profile));
+    if (is_small(plan)) execute_one_step(plan);
   } catch (const InputError&) {
   }
   return 0;

@@ -7,6 +7,7 @@
 #include "plans/error.h"
 #include "tests/oracle/allocator.h"
 #include "tests/oracle/arena.h"
+#include "tests/oracle/mutants.h"
 #include "tests/oracle/numerics.h"
 
 namespace {
@@ -33,14 +34,19 @@ int main(int argc, char** argv) {
   CLI::App* allocator =
       app.add_subcommand("allocator", "The caching allocator, by request and sequence");
   allocator->add_option("FILE", file, "Requests and the figures after each")->required();
-  for (CLI::App* command : {numerics, arena, allocator})
+  oracle::MutantsOptions mutants_options;
+  CLI::App* mutants = app.add_subcommand("mutants", "Changed plans: found by verify, or harmless");
+  mutants->add_option("--every", mutants_options.every, "Only every so manieth mutant")
+      ->check(CLI::PositiveNumber);
+  for (CLI::App* command : {numerics, arena, allocator, mutants})
     command->add_flag("--json", json, "One JSON object instead of lines");
 
   try {
     app.parse(argc, argv);
     options.profile = profile_from(profile);
-    if (json) options.form = oracle::Scorecard::Form::Json;
+    if (json) options.form = mutants_options.form = oracle::Scorecard::Form::Json;
     if (allocator->parsed()) return oracle::allocator(file, options.form);
+    if (mutants->parsed()) return oracle::mutants(mutants_options);
     return arena->parsed() ? oracle::arena(options.form) : oracle::numerics(options);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kWrongInput;

@@ -111,16 +111,17 @@ TEST(DataOrder, ErrorsPointAtTheirPlace) {
     const std::string path = folder.file("order.json", content);
     return error_of<InputError>([&] { DataOrder order(path, shape, 10); });
   };
-  EXPECT_THAT(error("[[[[5,4]],[[3,10]]]]"), HasSubstr("/0/1/0/1: expected a sequence number"));
+  EXPECT_THAT(error("[[[[5,4]],[[3,10]]]]"),
+              HasSubstr("/0/1/0/1: 10 is out of range, expected 0 to 9"));
   EXPECT_THAT(error("[[[[5,4]],[[3,-1]]]]"), HasSubstr("/0/1/0/1"));
   EXPECT_THAT(error("[[[[5,4]],[[3,1.5]]]]"), HasSubstr("/0/1/0/1"));
   EXPECT_THAT(error("[[[[5,4]],[[3]]]]"), HasSubstr("/0/1/0: expected a list of 2 sequences"));
   EXPECT_THAT(error("[[[[5,4]],[]]]"), HasSubstr("/0/1: expected a list of 1 micro-steps"));
   EXPECT_THAT(error("[[[[5,4]]]]"), HasSubstr("/0: expected a list of 2 ranks, got 1"));
-  EXPECT_THAT(error("[7]"), HasSubstr("/0: expected a list of 2 ranks, got number"));
+  EXPECT_THAT(error("[7]"), HasSubstr("/0: expected an array, got 7"));
   EXPECT_THAT(error("[]"), HasSubstr("expected a list of 1 steps or more, got 0"));
-  EXPECT_THAT(error("{\"a\":1}"), HasSubstr("expected a list of 1 steps"));
-  EXPECT_THAT(error("[[["), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error("{\"a\":1}"), HasSubstr("expected an array"));
+  EXPECT_THAT(error("[[["), HasSubstr("this is not JSON"));
 }
 
 TEST(Batches, RanksReadTheirOwnSequences) {

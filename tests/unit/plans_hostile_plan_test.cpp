@@ -1,0 +1,174 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <utility>
+
+#include "plans/plan.h"
+#include "tests/unit/broken_plan.h"
+
+namespace shardplan {
+namespace {
+
+/// Plans of which every operand is where it should be, with numbers that a kernel, a collective or
+/// a file would not survive.
+class HostilePlan : public testing::BrokenPlan {
+ protected:
+  const std::string attention = "model.layers.0.self_attn.attention";
+  /// An instruction that a right plan has not, after the batch is read.
+  void insert(Operation operation, std::vector<View> reads, std::vector<View> writes) {
+    Instruction& target = at("read_targets");
+    target = {"inserted",       target.stream,     target.phase, -1,
+              std::move(reads), std::move(writes), {},           std::move(operation)};
+  }
+  BufferId add_buffer(Dtype dtype, std::int64_t elems) {
+    plan.buffers.push_back({.name = "added", .dtype = dtype, .elems = elems});
+    plan.buffers.back().offset = plan.arena.bytes = round_up(plan.arena.bytes, 64);
+    plan.arena.bytes += plan.buffers.back().bytes();
+    return static_cast<BufferId>(plan.buffers.size()) - 1;
+  }
+};
+
+TEST_F(HostilePlan, AttentionTilesFitTheirWorkspace) {
+  plan = make_plan(
+      plan.job =
+          [&] {
+            Job job = plan.job;
+            job.training.sequence_length = 100;  // more than one tile of 64 rows
+            return job;
+          }(),
+      testing::tiny_llama());
+  attributes(attention).set(Attribute::BlockRows, 4096);
+  expect_fault(attention, "model.layers.0.self_attn.workspace", "where 10000 fit");
+}
+
+TEST_F(HostilePlan, AttentionHasTiles) {
+  attributes(attention).set(Attribute::BlockRows, 0);
+  expect_fault(attention, "", "block_rows");
+}
+
+TEST_F(HostilePlan, HeadsShareKeys) {
+  attributes(attention).set(Attribute::KvHeads, 0);
+  expect_fault(attention, "", "do not share 0 keys");
+  attributes(attention).set(Attribute::KvHeads, 2);
+  expect_fault(attention, "", "9 heads do not share 2 keys evenly");
+}
+
+TEST_F(HostilePlan, TokensAreInt32) {
+  buffer("tokens.output").dtype = Dtype::UInt8;
+  expect_fault("read_tokens", "tokens.output", "is uint8, expected int32");
+  expect_fault("model.embed_tokens.embedding", "tokens.output",
+               "is uint8, where embedding takes int32");
+}
+
+TEST_F(HostilePlan, TheLossIsFloat64) {
+  buffer("loss.output").dtype = Dtype::Float32;
+  expect_fault("loss.cross_entropy", "loss.output",
+               "is float32, where cross_entropy takes float64");
+  expect_fault("write_loss", "loss.output", "is float32, expected float64");
+}
+
+TEST_F(HostilePlan, CountsAreWholeNumbersOfTensors) {
+  const std::string linear = "model.layers.0.self_attn.q_proj.linear";
+  for (const double batch : {-1.0, 0.5, std::ldexp(1.0, 62), std::nan("")}) {
+    attributes(linear).set(Attribute::Batch, batch);
+    expect_fault(linear, "", "expected a whole number from 0 to 2^32");
+  }
+  attributes(linear).set(Attribute::Batch, std::ldexp(1.0, 32));
+  attributes(linear).set(Attribute::Time, std::ldexp(1.0, 32));
+  expect_fault(linear, "model.layers.0.self_attn.q_proj.output", "where 9223372036854775807 fit");
+}
+
+TEST_F(HostilePlan, LaunchesHaveElements) {
+  Instruction& loss = at("loss.cross_entropy");
+  attributes("loss.cross_entropy").set(Attribute::Batch, 0);
+  for (auto* views : {&loss.reads, &loss.writes})
+    for (View& view : *views)
+      if (view.elems > 1) view.elems = 0;
+  expect_fault("loss.cross_entropy", "lm_head.output", "without elements");
+}
+
+TEST_F(HostilePlan, BroadcastsComeFromARankOfTheGroup) {
+  const View loss = at("write_loss").reads[0];
+  insert(Broadcast{Group::Shard, 4}, {loss}, {loss});
+  expect_fault("inserted", "", "from rank 4 of a group of 4");
+}
+
+TEST_F(HostilePlan, SumsAreOverFloats) {
+  const View tokens = at("read_tokens").writes[0];
+  insert(AllReduce{Group::Shard, 1, 1, {}}, {tokens}, {tokens});
+  expect_fault("inserted", "tokens.output", "is int32, expected float32");
+}
+
+TEST_F(HostilePlan, CopiesConvertFloatsOnly) {
+  const View tokens = at("read_tokens").writes[0];
+  insert(Copy{}, {tokens}, {{add_buffer(Dtype::Float32, tokens.elems), 0, tokens.elems}});
+  expect_fault("inserted", "tokens.output", "is int32, expected float32");
+}
+
+TEST_F(HostilePlan, FillsAreOfFloats) {
+  insert(Fill{0}, {}, {{add_buffer(Dtype::Float16, 4), 0, 4}});
+  expect_fault("inserted", "added", "is float16, expected float32");
+}
+
+TEST_F(HostilePlan, ParametersHaveTheElementsOfTheirShapes) {
+  ++plan.units[0].parameters[0].shape[0];
+  expect_fault("", plan.buffers[plan.units[0].parameter].name, "its shape another number");
+  plan.units[0].parameters[0].shape = {std::int64_t{1} << 40, std::int64_t{1} << 40};
+  expect_fault("", plan.buffers[plan.units[0].parameter].name, "its shape another number");
+}
+
+TEST_F(HostilePlan, BatchesAreOfTheJobsSize) {
+  plan.job.training.micro_batch = 1;
+  expect_fault("read_tokens", "tokens.output", "16 elements, where 8 fit");
+}
+
+TEST_F(HostilePlan, BatchesAreReadInsideSteps) {
+  plan.program.push_back(plan.program[1].body[0]);
+  expect_fault("read_tokens", "", "outside the loop over the steps");
+}
+
+TEST_F(HostilePlan, StepsAreNotNested) {
+  plan.program[1].body[0].count = ProgramItem::kOncePerStep;
+  expect_fault("", "", "inside another loop");
+}
+
+TEST_F(HostilePlan, WeightsAreOfTheUnitThatIsNamed) {
+  at("write_weights.root").reads = at("write_weights.model.layers.0").reads;
+  expect_fault("write_weights.root", "model.layers.0.parameters", "does not hold the weights");
+}
+
+TEST_F(HostilePlan, SizesDoNotOverflow) {
+  plan.mesh.shard = std::int64_t{1} << 24;
+  at("all_gather.root.forward").reads[0].elems = std::int64_t{1} << 52;
+  EXPECT_FALSE(verify(plan).empty());
+  plan.mesh.shard = 4;
+  plan.buffers[0].elems = std::int64_t{1} << 62;
+  expect_fault("", plan.buffers[0].name, "expected 0 to 2^53");
+}
+
+TEST_F(HostilePlan, WhatIsReadIsNotWrittenElsewhereInItsBytes) {
+  Instruction& linear = at("model.layers.0.self_attn.o_proj.linear");
+  linear.writes[0] = linear.reads[0];
+  expect_fault(linear.name, plan.buffers[linear.reads[0].buffer].name, "while the instruction");
+}
+
+TEST_F(HostilePlan, AReduceScatterWritesOutsideWhatItReads) {
+  Instruction& reduce = at("reduce_scatter.root");
+  reduce.writes[0] = {reduce.reads[0].buffer, 0, reduce.writes[0].elems};
+  expect_fault("reduce_scatter.root", "root.unsharded_gradients", "while the instruction");
+}
+
+TEST_F(HostilePlan, NothingIsWrittenTwiceByOneInstruction) {
+  Instruction& fill = at("zero_state.model.layers.0");
+  fill.writes[1] = fill.writes[0];
+  expect_fault(fill.name, "model.layers.0.exp_avg", "written twice");
+}
+
+TEST_F(HostilePlan, KernelsThatDoNotAddUpAreNotTakenForIt) {
+  Instruction& gelu = at("model.layers.0.mlp.swiglu_backward");
+  gelu.reads.push_back(gelu.writes[0]);
+  expect_fault(gelu.name, plan.buffers[gelu.writes[0].buffer].name, "one operand too many");
+}
+
+}  // namespace
+}  // namespace shardplan
