@@ -61,10 +61,22 @@ void Contents::write(InstructionId id, std::size_t i, const std::vector<Slice>& 
   std::int64_t begin = view.at;  // of the current slice, in the buffer
   auto slice = slices.begin();
   for (std::int32_t cell = range.begin; cell < range.end; ++cell) {
-    const std::int64_t place = element(view, accesses_.cell_begin(cell));
-    while (std::next(slice) != slices.end() && place >= begin + slice->elems)
+    const std::int64_t from = element(view, accesses_.cell_begin(cell));
+    const std::int64_t to = cell + 1 == range.end
+                                ? view.at + view.elems
+                                : element(view, accesses_.cell_begin(cell + 1) - 1) + 1;
+    while (std::next(slice) != slices.end() && from >= begin + slice->elems)
       begin += (slice++)->elems;
     cells_[cell] = {view.buffer, slice->value, slice->at - begin};
+    if (to <= begin + slice->elems || std::next(slice) == slices.end()) continue;
+    std::vector<Slice> pieces;  // nobody has looked into the cell so far
+    std::int64_t at = begin;
+    for (auto piece = slice; piece != slices.end() && at < to; at += (piece++)->elems) {
+      const std::int64_t skipped = std::max<std::int64_t>(from - at, 0);
+      pieces.push_back({piece->value, piece->value == Values::kZero ? 0 : piece->at + skipped,
+                        std::min(to, at + piece->elems) - at - skipped});
+    }
+    cells_[cell] = {view.buffer, values_.row(pieces), -from};
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "planner/passes/arena.h"
 #include "planner/passes/buffer_uses.h"
 #include "planner/passes/live_bound.h"
 #include "planner/passes/synchronise.h"
@@ -214,9 +215,9 @@ Bytes heaviest_antichain(const Plan& plan, const std::vector<BufferUse>& uses) {
   return heaviest;
 }
 
-/// Fills on random streams with random waits, and those that data needs: shapes that no schedule
-/// makes.
-RC_GTEST_PROP(LiveBound, IsTheHeaviestSetOfUnorderedBuffers, ()) {
+/// Fills on random streams with random waits, and those that data needs, in a loop inside a loop:
+/// shapes that no schedule makes.
+Plan random_loops() {
   Plan plan;
   const int buffers = *rc::gen::inRange(1, 11);
   for (int b = 0; b < buffers; ++b)
@@ -233,11 +234,37 @@ RC_GTEST_PROP(LiveBound, IsTheHeaviestSetOfUnorderedBuffers, ()) {
       instruction.after = {{*rc::gen::inRange(0, i), Why::Data}};
     plan.instructions.push_back(instruction);
   }
-  plan.segments = {{"all", 0, instructions}};
-  plan.program = {{.segment = 0}};
+  const int inner = *rc::gen::inRange(0, instructions + 1);
+  plan.segments = {{"inner", 0, inner}, {"outer", inner, instructions}};
+  plan.program = {{.count = *rc::gen::inRange(1, 3),
+                   .body = {{.count = *rc::gen::inRange(1, 4), .segment = 0, .body = {}},
+                            {.segment = 1, .body = {}}}}};
   add_data_waits(plan);
+  return plan;
+}
+
+RC_GTEST_PROP(LiveBound, IsTheHeaviestSetOfUnorderedBuffersInOneIteration, ()) {
+  const Plan plan = random_loops();
   const std::vector<BufferUse> uses = buffer_uses(plan);
-  RC_ASSERT(live_bound(plan, uses) == heaviest_antichain(plan, uses));
+  std::vector<BufferUse> once = uses;
+  for (BufferUse& use : once)
+    use.lives.resize(1);
+  RC_ASSERT(live_bound(plan, uses) == heaviest_antichain(plan, once));
+  RC_ASSERT(live_bound(plan, uses) <= heaviest_antichain(plan, uses));
+}
+
+RC_GTEST_PROP(Arena, GivesBytesOfTheirOwnToBuffersThatAreNotApart, ()) {
+  Plan plan = random_loops();
+  pack_arena(plan);
+  const std::vector<BufferUse> uses = buffer_uses(plan);
+  for (const BufferUse& a : uses)
+    for (const BufferUse& b : uses) {
+      const Buffer& one = plan.buffers[a.buffer];
+      const Buffer& other = plan.buffers[b.buffer];
+      if (a.buffer < b.buffer && !apart(a, b))
+        RC_ASSERT(one.offset + one.bytes() <= other.offset ||
+                  other.offset + other.bytes() <= one.offset);
+    }
 }
 
 }  // namespace

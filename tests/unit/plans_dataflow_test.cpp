@@ -126,7 +126,7 @@ TEST_F(Dataflow, CatchesTheNormAsFactor) {
 
 TEST_F(Dataflow, CatchesALossOfOneRank) {
   drop("all_reduce.loss");
-  expect_fault("write_loss", "loss.output", "not the loss of the step");
+  expect_fault("write_loss", "loss", "not the loss of the step");
 }
 
 TEST_F(Dataflow, CatchesAStepThatReportsNothing) {
@@ -143,7 +143,7 @@ TEST_F(Dataflow, CatchesWeightsThatAreNotSaved) {
 
 TEST_F(Dataflow, CatchesTargetsOfAnotherMicroBatch) {
   repeat("read_targets");
-  expect_fault("loss.cross_entropy", "loss.output", "different micro-batches");
+  expect_fault("loss.cross_entropy", "loss", "different micro-batches");
 }
 
 TEST_F(Dataflow, CatchesPaddingThatIsNotZero) {

@@ -61,10 +61,9 @@ TEST_F(HostilePlan, TokensAreInt32) {
 }
 
 TEST_F(HostilePlan, TheLossIsFloat64) {
-  buffer("loss.output").dtype = Dtype::Float32;
-  expect_fault("loss.cross_entropy", "loss.output",
-               "is float32, where cross_entropy takes float64");
-  expect_fault("write_loss", "loss.output", "is float32, expected float64");
+  buffer("loss").dtype = Dtype::Float32;
+  expect_fault("loss.cross_entropy", "loss", "is float32, where cross_entropy takes float64");
+  expect_fault("write_loss", "loss", "is float32, expected float64");
 }
 
 TEST_F(HostilePlan, CountsAreWholeNumbersOfTensors) {
