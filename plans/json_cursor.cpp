@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "plans/nearest.h"
 
@@ -15,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxDepth = 64;
-constexpr int kMaxMembers = 4096;
+constexpr std::size_t kMaxMembers = 4096;
 constexpr std::size_t kMaxQuoted = 80;  // characters of the user's text that an error repeats
 
 [[noreturn]] void fail_at(std::string_view text, const std::string& source, std::size_t at,
@@ -27,30 +28,58 @@ constexpr std::size_t kMaxQuoted = 80;  // characters of the user's text that an
   throw InputError(fmt::format("{}:{}:{}: {}", source, line, column, what));
 }
 
-/// Bounds what parsing may cost before it starts: the library takes nesting on its stack when it
-/// writes a value, and looks every member of an object up among all of them.
-void check_limits(std::string_view text, const std::string& source) {
-  std::array<int, kMaxDepth + 1> members{};
-  std::size_t depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      if (c == '"') quoted = false;
-      continue;
+/// What the library does not refuse: nesting, which it takes on its stack when it writes a value;
+/// objects with many members, each of which it looks up among all; and keys that are there twice.
+/// For text that is no JSON anything may come out of it, but no error of another kind.
+class Limits {
+ public:
+  Limits(std::string_view text, const std::string& source) : text_(text), source_(source) {}
+
+  void check() {
+    for (std::size_t i = 0; i < text_.size(); ++i) {
+      const char c = text_[i];
+      if (c == '"') i = skip_string(i);
+      if (c == '{' || c == '[') open(i);
+      if ((c == '}' || c == ']') && depth_ > 0) close(i);
+      if (c == ':') add_key(i);
     }
-    if (c == '"') quoted = true;
-    if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth)
-        fail_at(text, source, i, fmt::format("nested deeper than {} levels", kMaxDepth));
-      members[depth] = 0;
-    }
-    if ((c == '}' || c == ']') && depth > 0) --depth;
-    if (c == ':' && ++members[depth] > kMaxMembers)
-      fail_at(text, source, i, fmt::format("an object with more than {} members", kMaxMembers));
   }
-}
+
+ private:
+  /// Returns where the string that begins at `begin` ends.
+  std::size_t skip_string(std::size_t begin) {
+    std::size_t end = begin + 1;
+    while (end < text_.size() && text_[end] != '"')
+      end += text_[end] == '\\' ? 2 : 1;
+    end = std::min(end, text_.size());
+    last_string_ = text_.substr(begin + 1, end - begin - 1);
+    return end;
+  }
+  void open(std::size_t at) {
+    if (++depth_ > kMaxDepth)
+      fail_at(text_, source_, at, fmt::format("nested deeper than {} levels", kMaxDepth));
+    keys_[depth_].clear();
+  }
+  void close(std::size_t at) {
+    std::vector<std::string_view>& keys = keys_[depth_--];
+    std::ranges::sort(keys);
+    const auto twice = std::ranges::adjacent_find(keys);
+    if (twice != keys.end())
+      fail_at(text_, source_, at,
+              fmt::format("key '{}' is there twice", twice->substr(0, kMaxQuoted)));
+  }
+  void add_key(std::size_t at) {
+    keys_[depth_].push_back(last_string_);
+    if (keys_[depth_].size() > kMaxMembers)
+      fail_at(text_, source_, at, fmt::format("an object with more than {} members", kMaxMembers));
+  }
+
+  std::string_view text_;
+  const std::string& source_;
+  std::array<std::vector<std::string_view>, kMaxDepth + 1> keys_;  // by depth, as they are written
+  std::size_t depth_ = 0;
+  std::string_view last_string_;
+};
 
 std::string escaped(std::string_view key) {
   std::string result;
@@ -102,7 +131,7 @@ std::string unknown(std::string_view what, std::string_view word,
 }  // namespace
 
 JsonDocument::JsonDocument(std::string_view text, std::string source) : source_(std::move(source)) {
-  check_limits(text, source_);
+  Limits(text, source_).check();
   try {
     root_ = std::make_shared<const Json>(Json::parse(text));
   } catch (const Json::parse_error& error) {

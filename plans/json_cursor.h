@@ -82,7 +82,8 @@ class JsonCursor {
 class JsonDocument {
  public:
   /// `source` names the text in errors. Throws InputError "source:line:column: ..." for what is not
-  /// JSON, is nested deeper than 64 levels or has an object with more than 4,096 members.
+  /// JSON, is nested deeper than 64 levels, has an object with more than 4,096 members or a key
+  /// twice.
   JsonDocument(std::string_view text, std::string source);
 
   JsonCursor root() const { return {*this, *root_}; }

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "plans/access_history.h"
 #include "plans/aliasing.h"
 #include "plans/extent.h"
+#include "plans/job_agreement.h"
 #include "plans/launch_structure.h"
 
 namespace shardplan {
@@ -27,7 +30,10 @@ class StructureCheck {
 
   std::vector<Fault> run() {
     const Mesh& mesh = plan_.mesh;
-    if (mesh.shard < 1 || mesh.replicate < 1) fault("", "", "the mesh is empty");
+    if (mesh.shard < 1 || mesh.replicate < 1) {
+      fault("", "", "the mesh is empty");
+      return std::move(faults_);
+    }
     if (mesh.span < 1 || mesh.shard % std::max<std::int64_t>(mesh.span, 1) != 0)
       fault("", "", "the spans do not divide the shard group");
     for (const Buffer& buffer : plan_.buffers)
@@ -41,6 +47,7 @@ class StructureCheck {
         fault("", "", fmt::format("segment {} names instructions that do not exist", segment.name));
     check_program();
     if (!faults_.empty()) return std::move(faults_);  // what follows builds upon all that
+    check_job(plan_, faults_);
     addresses_ = arena_addresses(plan_);
     for (const Instruction& instruction : plan_.instructions) {
       const std::size_t before = faults_.size();
@@ -83,8 +90,11 @@ class StructureCheck {
     check_slices(unit);
     std::int64_t end = 0;
     for (const UnitParameter& parameter : unit.parameters) {
-      if (parameter.at < end || parameter.elems < 0)
-        fault("", buffer.name, fmt::format("parameter {} overlaps another", parameter.name));
+      if (parameter.at < end || parameter.elems < 1)
+        fault("", buffer.name,
+              fmt::format("parameter {} is empty or overlaps another", parameter.name));
+      if (!parameters_.insert(parameter.name).second)
+        fault("", buffer.name, fmt::format("parameter {} is there twice", parameter.name));
       Extent shape = 1;
       for (const std::int64_t extent : parameter.shape)
         shape = shape * extent;
@@ -125,11 +135,32 @@ class StructureCheck {
               fmt::format("rank class {}-{} does not follow the one before, or has not one "
                           "size per unit",
                           ranks.first, ranks.last));
+      else
+        check_valid(ranks);
       next = ranks.last + 1;
     }
     if (next != plan_.ranks_in_classes())
       fault("", "",
             fmt::format("rank classes cover {} ranks, not {}", next, plan_.ranks_in_classes()));
+  }
+
+  /// All ranks of a class hold as many elements that are no padding.
+  void check_valid(const RankClass& ranks) {
+    for (std::size_t u = 0; u < plan_.units.size(); ++u)
+      for (const std::int64_t rank : {ranks.first, ranks.last})
+        if (ranks.valid[u] != valid_elems(plan_.units[u], rank % plan_.mesh.shard))
+          fault("", "",
+                fmt::format("rank {} holds {} elements of unit {}, not {}", rank,
+                            valid_elems(plan_.units[u], rank % plan_.mesh.shard),
+                            plan_.units[u].name, ranks.valid[u]));
+  }
+  static std::int64_t valid_elems(const Unit& unit, std::int64_t shard) {
+    std::int64_t valid = 0;
+    for (const UnitSlice& slice : unit.slices) {
+      const std::int64_t part = slice.elems / unit.shards();
+      valid += std::clamp<std::int64_t>(slice.valid - shard * part, 0, part);
+    }
+    return valid;
   }
 
   /// Steps are counted at the top of the program, in one loop; only there is a batch to read.
@@ -140,7 +171,8 @@ class StructureCheck {
       step_loops += steps ? 1 : 0;
       check_item(item, steps);
     }
-    if (step_loops > 1) fault("", "", "the program has more than one loop over the steps");
+    if (step_loops != 1)
+      fault("", "", fmt::format("the program has {} loops over the steps, not one", step_loops));
   }
 
   void check_item(const ProgramItem& item, bool in_step) {
@@ -308,6 +340,7 @@ class StructureCheck {
 
   const Plan& plan_;
   std::vector<Bytes> addresses_;
+  std::set<std::string_view> parameters_;  // names
   std::vector<Fault> faults_;
 };
 

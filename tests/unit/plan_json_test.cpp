@@ -181,6 +181,8 @@ TEST(PlanJson, GivesLineAndColumnOfWhatIsNotJson) {
   EXPECT_THAT(error_of(""), StartsWith("plan.json:1:1: "));
   EXPECT_THAT(error_of("[]"), StartsWith("plan.json: /: expected an object"));
   EXPECT_THAT(error_of(std::string(100'000, '[')), HasSubstr("nested deeper than 64 levels"));
+  EXPECT_THAT(error_of(R"({"schema": 1, "a": {"schema": 2}, "schema": 3})"),
+              HasSubstr("plan.json:1:46: key 'schema' is there twice"));
 }
 
 TEST(PlanJson, RefusesLoopsThatWouldNeverEnd) {

@@ -126,6 +126,50 @@ TEST_F(HostilePlan, BatchesAreReadInsideSteps) {
   expect_fault("read_tokens", "", "outside the loop over the steps");
 }
 
+TEST_F(HostilePlan, AProgramHasOneLoopOverTheSteps) {
+  const ProgramItem steps = plan.program[1];
+  plan.program = {};
+  expect_fault("", "", "0 loops over the steps");
+  plan.program = {steps, steps};
+  expect_fault("", "", "2 loops over the steps");
+  plan.program = {steps};
+  plan.program[0].count = 5;
+  expect_fault("", "", "0 loops over the steps");
+}
+
+TEST_F(HostilePlan, APlanDoesWhatItsJobSays) {
+  const Plan right = plan;
+  const auto expect_disagreement = [&](const std::string& instruction, const std::string& why,
+                                       auto change) {
+    plan = right;
+    change(plan.job);
+    expect_fault(instruction, "", why);
+  };
+  expect_disagreement("", "the job is DDP",
+                      [](Job& job) { job.strategy.sharding = Strategy::Ddp; });
+  expect_disagreement("", "the job has 2 micro-steps",
+                      [](Job& job) { job.training.gradient_accumulation.steps = 2; });
+  expect_disagreement("gradient_norm", "max_norm",
+                      [](Job& job) { job.training.clip_grad_norm.reset(); });
+  expect_disagreement("root.adam", "beta1", [](Job& job) { job.training.optimizer.beta1 = 0.5; });
+  expect_disagreement("root.adam", "not the job's optimizer",
+                      [](Job& job) { job.training.optimizer.name = OptimizerJob::Name::Sgd; });
+  expect_disagreement("model.norm.rms_norm", "attribute batch is 2, the job says 4", [](Job& job) {
+    job.training.micro_batch = 4;
+    job.training.sequence_length = 4;
+  });
+}
+
+TEST_F(HostilePlan, RanksHoldWhatTheUnitsHave) {
+  ++plan.classes[0].valid[0];
+  expect_fault("", "", "rank 0 holds");
+}
+
+TEST_F(HostilePlan, ParametersHaveNamesOfTheirOwn) {
+  plan.units[0].parameters[0].name = plan.units[1].parameters[0].name;
+  expect_fault("", plan.buffers[plan.units[1].parameter].name, "is there twice");
+}
+
 TEST_F(HostilePlan, StepsAreNotNested) {
   plan.program[1].body[0].count = ProgramItem::kOncePerStep;
   expect_fault("", "", "inside another loop");

@@ -21,6 +21,8 @@ class Builder {
     plan_.job.training.sequence_length = kTime;
     plan_.job.training.optimizer = {
         .name = OptimizerJob::Name::Sgd, .lr = 0.5, .weight_decay = 0, .momentum = 0.5};
+    plan_.job.training.clip_grad_norm = 1.0;
+    plan_.job.strategy.sharding = sharded_ ? Strategy::FullShard : Strategy::NoShard;
     plan_.job.run.steps = options.steps;
     plan_.job.run.tokens = options.tokens;
     plan_.job.run.output = options.output;
@@ -36,10 +38,7 @@ class Builder {
   Plan build() {
     add_unit("embedding", "embedding.weight");
     add_unit("head", "head.weight");
-    RankClass all{0, plan_.world_size() - 1, {}};
-    for (const Unit& unit : plan_.units)
-      all.valid.push_back(unit.shard_elems);
-    plan_.classes = {all};
+    add_classes();
     segment("init", [&] { init(); });
     segment("step", [&] { step(); });
     segment("save", [&] {
@@ -112,6 +111,16 @@ class Builder {
       buffer(name + ".full_gradient", Category::UnshardedGradients, padded);
     }
     plan_.units.push_back(std::move(unit));
+  }
+
+  /// The last shard has the padding.
+  void add_classes() {
+    const Unit& unit = plan_.units[0];  // both are alike
+    const std::int64_t last = plan_.world_size() - 1;
+    const std::int64_t padding = unit.padded_elems - unit.elems;
+    const std::int64_t full = unit.shard_elems;
+    if (padding > 0) plan_.classes.push_back({0, last - 1, {full, full}});
+    plan_.classes.push_back({padding > 0 ? last : 0, last, {full - padding, full - padding}});
   }
 
   std::string full(const std::string& unit) const {
