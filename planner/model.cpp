@@ -39,6 +39,8 @@ const Family& family_of(Fields& fields) {
   fail(*type, "not supported yet: " + unknown_name("model family", name, known));
 }
 
+}  // namespace
+
 std::string config_path(const ModelJob& model) {
   namespace fs = std::filesystem;
   if (!model.preset.empty()) {
@@ -50,8 +52,6 @@ std::string config_path(const ModelJob& model) {
   const bool is_folder = fs::is_directory(model.hf_config, error);
   return is_folder ? (fs::path(model.hf_config) / "config.json").string() : model.hf_config;
 }
-
-}  // namespace
 
 ModelGraph build_model(const ModelJob& model, std::optional<int> layers) {
   const std::string path = config_path(model);

@@ -9,6 +9,9 @@
 
 namespace shardplan {
 
+/// Path of the config.json that a job's model is read from: a preset's, or the user's.
+std::string config_path(const ModelJob& model);
+
 /// The graph of the model a job names, with its adapters, and what is trained of it. `layers`
 /// replaces the config's number of blocks. Throws InputError for an unknown family or a config that
 /// makes no sense.

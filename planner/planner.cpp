@@ -21,8 +21,51 @@ namespace {
   throw InputError(fmt::format("{} is not supported yet; supported: {}", what, supported));
 }
 
+/// float16 can be asked for, and needs loss scaling, which is not planned.
+void refuse_float16(std::string_view field, Dtype dtype) {
+  if (dtype == Dtype::Float16)
+    fail_unsupported(fmt::format("{}: {}", field, to_string(dtype)), "float32, bfloat16");
+}
+
+void refuse_float16(const Job& job) {
+  refuse_float16("model.dtype", job.model.dtype);
+  if (job.model.lora) refuse_float16("model.lora.dtype", job.model.lora->dtype);
+  const auto& precision = job.strategy.mixed_precision;
+  if (!precision) return;
+  refuse_float16("strategy.mixed_precision.param", precision->param);
+  refuse_float16("strategy.mixed_precision.reduce", precision->reduce);
+  refuse_float16("strategy.mixed_precision.buffer", precision->buffer);
+}
+
+/// Engines other than our own, and what only they do.
+void refuse_other_engines(const StrategyJob& strategy) {
+  const Engine engine = strategy.engine.value_or(Engine::Native);
+  if (engine != Engine::Native)
+    fail_unsupported(fmt::format("strategy.engine: {}", to_string(engine)), "native");
+  const Profile profile = strategy.profile.value_or(Profile::Cuda);
+  if (profile != Profile::Cuda && !is_cpu(profile))
+    fail_unsupported(fmt::format("strategy.profile: {}", to_string(profile)),
+                     "cpu-onednn, cpu-reference, cuda");
+  if (!strategy.framework_version.empty()) fail_unsupported("strategy.framework_version", "null");
+  if (!strategy.use_orig_params) fail_unsupported("strategy.use_orig_params: false", "true");
+  if (strategy.expandable_segments)
+    fail_unsupported("strategy.allocator.expandable_segments: true", "false");
+  if (strategy.cpu_offload != CpuOffload{})
+    fail_unsupported("strategy.cpu_offload",
+                     "{params: false, optimizer: false, activations: false}");
+}
+
 /// What a job may ask for and no pass plans yet.
 void refuse_unplanned(const Job& job) {
+  refuse_other_engines(job.strategy);
+  refuse_float16(job);
+  if (job.training.optimizer.state_dtype != Dtype::Float32)
+    fail_unsupported(fmt::format("training.optimizer.state_dtype: {}",
+                                 to_string(job.training.optimizer.state_dtype)),
+                     "float32");
+  if (job.training.attention != AttentionKind::Sdpa)
+    fail_unsupported("training.attention: eager", "sdpa");
+  if (job.run.checkpoint_every > 0) fail_unsupported("run.checkpoint_every", "0");
   if (job.training.loss_chunks > 1) fail_unsupported("training.loss.chunks", "1");
 }
 

@@ -172,12 +172,19 @@ void Fields::read(std::string_view key, double& value, double least, double most
   if (const Node* node = find(key)) value = real_of(*node, name_of(key), least, most);
 }
 
+std::vector<const Entry*> Fields::unread() const {
+  std::vector<const Entry*> entries;
+  for (const Entry& entry : node_->entries)
+    if (std::ranges::find(known_, entry.key) == known_.end()) entries.push_back(&entry);
+  return entries;
+}
+
 void Fields::refuse_unknown() const {
-  for (const Entry& entry : node_->entries) {
-    if (std::ranges::find(known_, entry.key) != known_.end()) continue;
-    const std::string what = path_.empty() ? "field" : fmt::format("field of {}", path_);
-    throw InputError(fmt::format("{}: {}", entry.where, unknown_name(what, entry.key, known_)));
-  }
+  const auto entries = unread();
+  if (entries.empty()) return;
+  const std::string what = path_.empty() ? "field" : fmt::format("field of {}", path_);
+  throw InputError(fmt::format("{}: {}", entries.front()->where,
+                               unknown_name(what, entries.front()->key, known_)));
 }
 
 }  // namespace shardplan

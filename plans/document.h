@@ -81,6 +81,8 @@ class Fields {
   /// "training.optimizer". The node must outlive this. Throws InputError unless a mapping.
   Fields(const Node& mapping, std::string path);
 
+  /// The mapping's place; where it is absent, the one that it would be in.
+  const std::string& place() const { return where_; }
   /// Throws InputError at the mapping's place; where it is absent, at the one it would be in.
   [[noreturn]] void fail(std::string_view message) const;
   /// "training.optimizer.lr".
@@ -102,6 +104,10 @@ class Fields {
     if (const Node* node = find(key))
       value = static_cast<Integer>(integer_of(*node, name_of(key), least, most));
   }
+
+  /// Entries that nobody asked for, and the names asked for.
+  std::vector<const Entry*> unread() const;
+  const std::vector<std::string>& known() const { return known_; }
 
   /// Throws InputError with the nearest known key at the first key that nobody asked for.
   void refuse_unknown() const;

@@ -78,7 +78,7 @@ class Hardware {
   NetworkSpec network_of(const GpuSpec& gpu) const;
   /// Constants of the model when `profile` executes.
   const CostConstants& costs(Profile profile) const {
-    return profile == Profile::Cuda ? cuda_costs_ : cpu_costs_;
+    return is_cpu(profile) ? cpu_costs_ : cuda_costs_;
   }
 
  private:

@@ -70,6 +70,17 @@ constexpr std::array kScheduleNames{
     EnumName{ScheduleJob::Name::Cosine, "cosine"},
 };
 
+constexpr std::array kImplementationNames{
+    EnumName{OptimizerJob::Implementation::Foreach, "foreach"},
+    EnumName{OptimizerJob::Implementation::Fused, "fused"},
+    EnumName{OptimizerJob::Implementation::ForLoop, "for-loop"},
+};
+
+constexpr std::array kAttentionNames{
+    EnumName{AttentionKind::Sdpa, "sdpa"},
+    EnumName{AttentionKind::Eager, "eager"},
+};
+
 }  // namespace
 
 std::string_view to_string(Strategy strategy) { return name_of(kStrategyNames, strategy); }
@@ -109,6 +120,18 @@ OptimizerJob::Name optimizer_from(std::string_view name) {
 std::string_view to_string(ScheduleJob::Name name) { return name_of(kScheduleNames, name); }
 ScheduleJob::Name schedule_from(std::string_view name) {
   return value_of(kScheduleNames, name, "schedule");
+}
+
+std::string_view to_string(OptimizerJob::Implementation implementation) {
+  return name_of(kImplementationNames, implementation);
+}
+OptimizerJob::Implementation implementation_from(std::string_view name) {
+  return value_of(kImplementationNames, name, "optimizer implementation");
+}
+
+std::string_view to_string(AttentionKind attention) { return name_of(kAttentionNames, attention); }
+AttentionKind attention_from(std::string_view name) {
+  return value_of(kAttentionNames, name, "attention");
 }
 
 void set_world(Job& job, int gpus) {

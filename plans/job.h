@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "plans/deepspeed_options.h"
 #include "plans/hardware.h"
 #include "plans/operators.h"
 #include "plans/units.h"
@@ -112,11 +113,22 @@ struct ReshardAfterForward {
   bool operator==(const ReshardAfterForward&) const = default;
 };
 
+/// What the PyTorch engines keep in host memory instead of the device's.
+struct CpuOffload {
+  bool params = false;  // shards of parameters, with gradients and the optimizer's step (FSDP)
+  bool optimizer = false;
+  bool activations = false;  // what checkpointing keeps of every block
+
+  bool operator==(const CpuOffload&) const = default;
+};
+
 struct StrategyJob {
   Strategy sharding = Strategy::FullShard;
   std::optional<Engine> engine;    // null: the command's default
   std::optional<Profile> profile;  // null: the device's own
+  std::string framework_version;   // "torch 2.11"; empty: the newest known
   std::optional<Layout> layout;    // null: flat
+  bool use_orig_params = true;     // fsdp1
   std::optional<int> shard_group;  // ranks; HYBRID_* only; null: gpus_per_node
   WrapPolicy wrap;
   std::optional<MixedPrecision> mixed_precision;
@@ -124,7 +136,10 @@ struct StrategyJob {
   BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
   int forward_prefetch = 0;
   bool limit_all_gathers = true;
+  CpuOffload cpu_offload;
   DdpOptions ddp;
+  std::optional<DeepSpeedOptions> deepspeed;  // null unless the engine is deepspeed
+  bool expandable_segments = false;           // of PyTorch's caching allocator
 
   bool operator==(const StrategyJob&) const = default;
 };
@@ -138,6 +153,9 @@ struct OptimizerJob {
   double weight_decay = 0.1;
   double momentum = 0.0;
   enum class Decay { All, Matrices } decay = Decay::All;  // which parameters are decayed
+  Dtype state_dtype = Dtype::Float32;
+  /// How PyTorch's step goes over the parameters; our own is always fused.
+  enum class Implementation { Foreach, Fused, ForLoop } implementation = Implementation::Foreach;
 
   bool operator==(const OptimizerJob&) const = default;
 };
@@ -145,6 +163,8 @@ std::string_view to_string(OptimizerJob::Name name);
 OptimizerJob::Name optimizer_from(std::string_view name);
 std::string_view to_string(OptimizerJob::Decay decay);
 OptimizerJob::Decay decay_from(std::string_view name);
+std::string_view to_string(OptimizerJob::Implementation implementation);
+OptimizerJob::Implementation implementation_from(std::string_view name);
 
 struct ScheduleJob {
   enum class Name { Constant, Linear, Cosine } name = Name::Constant;
@@ -174,6 +194,11 @@ struct ActivationCheckpointing {
   bool operator==(const ActivationCheckpointing&) const = default;
 };
 
+/// Which attention of PyTorch runs: fused, or one operator at a time.
+enum class AttentionKind { Sdpa, Eager };
+std::string_view to_string(AttentionKind attention);
+AttentionKind attention_from(std::string_view name);
+
 struct TrainingJob {
   std::int64_t micro_batch = 1;         // sequences per rank and micro-step
   std::int64_t sequence_length = 4096;  // tokens
@@ -183,6 +208,7 @@ struct TrainingJob {
   OptimizerJob optimizer;
   ScheduleJob schedule;
   std::optional<double> clip_grad_norm;
+  AttentionKind attention = AttentionKind::Sdpa;
 
   Sizes sizes() const { return {.batch = micro_batch, .time = sequence_length}; }
   bool operator==(const TrainingJob&) const = default;
@@ -197,6 +223,7 @@ struct RunJob {
   int steps = 20;
   std::uint64_t seed = 0;
   std::string output = "out/";
+  int checkpoint_every = 0;  // steps; 0: never
 
   bool operator==(const RunJob&) const = default;
 };

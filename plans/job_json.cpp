@@ -1,3 +1,9 @@
+#include <strings.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "plans/job_document.h"
@@ -84,6 +90,31 @@ json reshard_json(const std::optional<ReshardAfterForward>& reshard) {
   return reshard->ranks > 0 ? json(reshard->ranks) : json(reshard->reshard);
 }
 
+/// Adds one option; an overload for each type of option.
+struct OptionWriter {
+  json& object;
+
+  void operator()(const char* key, const std::optional<bool>& value, int) {
+    object[key] = or_null(value);
+  }
+  void operator()(const char* key, const std::string& value, int) { object[key] = or_null(value); }
+  void operator()(const char* key, OffloadDevice value, int) { object[key] = to_string(value); }
+  void operator()(const char* key, bool value, int) { object[key] = value; }
+  void operator()(const char* key, std::int64_t value, int) { object[key] = value; }
+  void operator()(const char* key, double value, int) { object[key] = value; }
+};
+
+json deepspeed_json(const std::optional<DeepSpeedOptions>& options) {
+  json object = json::object();
+  if (!options) return object;
+  visit_zero_options(*options, OptionWriter{object});
+  visit_offload_param(options->offload_param, OptionWriter{object["offload_param"]});
+  visit_offload_optimizer(options->offload_optimizer, OptionWriter{object["offload_optimizer"]});
+  object["grad_accum_dtype"] =
+      options->grad_accum_dtype ? json(to_string(*options->grad_accum_dtype)) : json();
+  return object;
+}
+
 json strategy_json(const StrategyJob& strategy) {
   const auto name_or_null = [](const auto& value) {
     return value ? json(to_string(*value)) : json();
@@ -92,7 +123,9 @@ json strategy_json(const StrategyJob& strategy) {
   return {{"sharding", to_string(strategy.sharding)},
           {"engine", name_or_null(strategy.engine)},
           {"profile", name_or_null(strategy.profile)},
+          {"framework_version", or_null(strategy.framework_version)},
           {"layout", name_or_null(strategy.layout)},
+          {"use_orig_params", strategy.use_orig_params},
           {"shard_group", or_null(strategy.shard_group)},
           {"wrap", wrap_json(strategy.wrap)},
           {"mixed_precision", precision_json(strategy.mixed_precision)},
@@ -100,9 +133,15 @@ json strategy_json(const StrategyJob& strategy) {
           {"backward_prefetch", prefetches ? json(to_string(strategy.backward_prefetch)) : json()},
           {"forward_prefetch", strategy.forward_prefetch},
           {"limit_all_gathers", strategy.limit_all_gathers},
+          {"cpu_offload",
+           {{"params", strategy.cpu_offload.params},
+            {"optimizer", strategy.cpu_offload.optimizer},
+            {"activations", strategy.cpu_offload.activations}}},
           {"ddp",
            {{"bucket_cap_mb", strategy.ddp.bucket_cap_mb},
-            {"gradient_as_bucket_view", strategy.ddp.gradient_as_bucket_view}}}};
+            {"gradient_as_bucket_view", strategy.ddp.gradient_as_bucket_view}}},
+          {"deepspeed", deepspeed_json(strategy.deepspeed)},
+          {"allocator", {{"expandable_segments", strategy.expandable_segments}}}};
 }
 
 json checkpointing_json(const ActivationCheckpointing& checkpointing) {
@@ -134,12 +173,15 @@ json training_json(const TrainingJob& training) {
             {"eps", optimizer.eps},
             {"weight_decay", optimizer.weight_decay},
             {"momentum", optimizer.momentum},
-            {"decay", to_string(optimizer.decay)}}},
+            {"decay", to_string(optimizer.decay)},
+            {"state_dtype", to_string(optimizer.state_dtype)},
+            {"implementation", to_string(optimizer.implementation)}}},
           {"schedule",
            {{"name", to_string(training.schedule.name)},
             {"warmup_steps", training.schedule.warmup_steps},
             {"min_lr_ratio", training.schedule.min_lr_ratio}}},
-          {"clip_grad_norm", or_null(training.clip_grad_norm)}};
+          {"clip_grad_norm", or_null(training.clip_grad_norm)},
+          {"attention", to_string(training.attention)}};
 }
 
 json run_json(const RunJob& run) {
@@ -150,19 +192,64 @@ json run_json(const RunJob& run) {
           {"data_order", or_null(run.data_order)},
           {"steps", run.steps},
           {"seed", run.seed},
-          {"output", run.output}};
+          {"output", run.output},
+          {"checkpoint_every", run.checkpoint_every}};
+}
+
+json job_json(const Job& job) {
+  return {{"model", model_json(job.model)},
+          {"cluster", cluster_json(job.cluster)},
+          {"strategy", strategy_json(job.strategy)},
+          {"training", training_json(job.training)},
+          {"run", run_json(job.run)}};
+}
+
+/// JSON text; a path need not be UTF-8, JSON must.
+std::string text_of(const json& value, int indent) {
+  return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+/// A word that YAML takes for text without quotes.
+bool is_plain_word(const std::string& text) {
+  constexpr std::array kNotText{"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
+  const auto in_words = [](unsigned char c) {
+    return std::isalnum(c) || std::strchr("_-./", static_cast<char>(c)) != nullptr;
+  };
+  return !text.empty() && std::isalpha(static_cast<unsigned char>(text.front())) &&
+         std::ranges::all_of(text, in_words) &&
+         std::ranges::none_of(
+             kNotText, [&](const char* word) { return strcasecmp(text.c_str(), word) == 0; });
+}
+
+/// Mappings in block style, lists of scalars in flow style; scalars as JSON writes them.
+void add_yaml(std::string& yaml, const json& value, int indent) {
+  for (const auto& [key, entry] : value.items()) {
+    yaml += std::string(static_cast<std::size_t>(indent), ' ') + key + ':';
+    if (entry.is_object() && !entry.empty()) {
+      yaml += '\n';
+      add_yaml(yaml, entry, indent + 2);
+      continue;
+    }
+    const bool word = entry.is_string() && is_plain_word(entry.get<std::string>());
+    yaml += ' ' + (word ? entry.get<std::string>() : text_of(entry, -1)) + '\n';
+  }
 }
 
 }  // namespace
 
-std::string job_to_json(const Job& job) {
-  const json document{{"model", model_json(job.model)},
-                      {"cluster", cluster_json(job.cluster)},
-                      {"strategy", strategy_json(job.strategy)},
-                      {"training", training_json(job.training)},
-                      {"run", run_json(job.run)}};
-  // A path need not be UTF-8; JSON must.
-  return document.dump(2, ' ', false, json::error_handler_t::replace);
+std::string job_to_json(const Job& job) { return text_of(job_json(job), 2); }
+
+std::string job_to_yaml(const Job& job, const Hardware& hardware) {
+  json document = job_json(job);
+  const auto& gpus = hardware.gpus();
+  if (std::ranges::find(gpus, job.cluster.gpu) != gpus.end()) {
+    document["cluster"]["gpu"] = job.cluster.gpu.key;
+    if (hardware.network_of(job.cluster.gpu) == job.cluster.network)
+      document["cluster"]["network"] = json::object();
+  }
+  std::string yaml;
+  add_yaml(yaml, document, 0);
+  return yaml;
 }
 
 Job job_from_json(std::string_view text, const std::string& source) {

@@ -54,12 +54,12 @@ void read_optional(Fields& fields, std::string_view key, std::optional<double>& 
 }
 
 Dtype read_float_dtype(Fields& fields, std::string_view key, Dtype otherwise) {
-  read_name(fields, key, otherwise, dtype_from);
-  if (otherwise != Dtype::Float32 && otherwise != Dtype::BFloat16)
-    fail_unsupported(*fields.find(key),
-                     fmt::format("{}: {}", fields.name_of(key), to_string(otherwise)),
-                     "float32, bfloat16");
-  return otherwise;
+  Dtype dtype = otherwise;
+  read_name(fields, key, dtype, dtype_from);
+  if (dtype != Dtype::Float32 && dtype != Dtype::BFloat16 && dtype != Dtype::Float16)
+    fail(*fields.find(key), fmt::format("{}: expected float32, bfloat16 or float16, found {}",
+                                        fields.name_of(key), to_string(dtype)));
+  return dtype;
 }
 
 LoraJob read_lora(Fields fields) {
@@ -76,17 +76,19 @@ LoraJob read_lora(Fields fields) {
 }
 
 /// With a catalogue, the preset's key in it replaces whatever spelling the job has.
-ModelJob read_model(Fields fields, const Hardware* hardware) {
+ModelJob read_model(Fields fields, const Hardware* hardware, ModelNeed need) {
   ModelJob model;
   fields.read("preset", model.preset);
   fields.read("hf_config", model.hf_config);
   supports_only(fields, "graph");
-  if (model.preset.empty() == model.hf_config.empty())
+  const bool none = model.preset.empty() && model.hf_config.empty();
+  const bool both = !model.preset.empty() && !model.hf_config.empty();
+  if (both || (none && need == ModelNeed::Required))
     fields.fail("model: expected exactly one of preset and hf_config");
   if (const Node* preset = fields.find("preset"); preset != nullptr && hardware != nullptr)
     model.preset = located(
         *preset, [&] { return find_preset(read_presets(data_folder()), model.preset).key; });
-  supports_only(fields, "dtype", {"float32"});
+  model.dtype = read_float_dtype(fields, "dtype", model.dtype);
   if (const Node* tie = fields.find("tie_word_embeddings"))
     model.tie_word_embeddings = boolean_of(*tie, fields.name_of("tie_word_embeddings"));
   if (const Node* trainable = fields.find("trainable"))
@@ -200,54 +202,49 @@ ReshardAfterForward read_reshard(Fields& fields, const Node& node) {
   return reshard;
 }
 
-/// Fields of the PyTorch and DeepSpeed engines, which are not built yet.
-void read_other_engines(Fields& fields) {
-  supports_only(fields, "framework_version");
-  supports_only(fields, "use_orig_params", {"true"});
-  supports_only(fields, "deepspeed");
+/// Fields that only the PyTorch and DeepSpeed engines look at.
+void read_other_engines(Fields& fields, StrategyJob& strategy) {
+  fields.read("framework_version", strategy.framework_version);
+  fields.read("use_orig_params", strategy.use_orig_params);
   Fields offload = fields.section("cpu_offload");
-  for (const char* what : {"params", "optimizer", "activations"})
-    supports_only(offload, what, {"false"});
+  offload.read("params", strategy.cpu_offload.params);
+  offload.read("optimizer", strategy.cpu_offload.optimizer);
+  offload.read("activations", strategy.cpu_offload.activations);
   offload.refuse_unknown();
   Fields allocator = fields.section("allocator");
-  supports_only(allocator, "expandable_segments", {"false"});
+  allocator.read("expandable_segments", strategy.expandable_segments);
   allocator.refuse_unknown();
+  Fields deepspeed = fields.section("deepspeed");
+  if (strategy.engine == Engine::DeepSpeed) strategy.deepspeed.emplace();
+  DeepSpeedOptions options;
+  DeepSpeedOptions& read = strategy.deepspeed ? *strategy.deepspeed : options;
+  read_zero_options(deepspeed, read);
+  if (deepspeed.find("grad_accum_dtype") != nullptr)
+    read.grad_accum_dtype = read_float_dtype(deepspeed, "grad_accum_dtype", Dtype::Float32);
+  deepspeed.refuse_unknown();
+  if (!strategy.deepspeed && options != DeepSpeedOptions{})
+    deepspeed.fail(fmt::format("strategy.deepspeed: the engine is {}, not deepspeed",
+                               to_string(strategy.engine.value_or(Engine::Native))));
 }
 
-void read_sharding(Fields& fields, StrategyJob& strategy) {
-  read_name(fields, "sharding", strategy.sharding, strategy_from);
-  switch (strategy.sharding) {
-    case Strategy::FullShard:
-    case Strategy::ShardGradOp:
-    case Strategy::NoShard:
-    case Strategy::HybridShard:
-    case Strategy::HybridShardZero2:
-    case Strategy::Ddp: return;
-    default: break;
-  }
-  fail_unsupported(*fields.find("sharding"),
-                   fmt::format("strategy.sharding: {}", to_string(strategy.sharding)),
-                   "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, _HYBRID_SHARD_ZERO2, DDP");
+bool is_zero(Strategy sharding) {
+  return sharding == Strategy::Zero1 || sharding == Strategy::Zero2 || sharding == Strategy::Zero3;
 }
 
 void read_engine(Fields& fields, const GpuSpec& gpu, StrategyJob& strategy) {
-  Engine engine = Engine::Native;
+  Engine engine = is_zero(strategy.sharding) ? Engine::DeepSpeed : Engine::Native;
   read_name(fields, "engine", engine, engine_from);
-  if (engine != Engine::Native)
-    fail_unsupported(*fields.find("engine"), fmt::format("strategy.engine: {}", to_string(engine)),
-                     "native");
   strategy.engine = engine;
-  Profile profile = gpu.is_cpu() ? Profile::CpuOneDnn : Profile::Cuda;
-  const Node* node = fields.find("profile");
-  if (node != nullptr && (node->text == "torch-eager" || node->text == "torch-compile"))
-    fail_unsupported(*node, "strategy.profile: " + node->text, "cpu-onednn, cpu-reference, cuda");
+  Profile profile = engine != Engine::Native ? Profile::TorchEager
+                    : gpu.is_cpu()           ? Profile::CpuOneDnn
+                                             : Profile::Cuda;
   read_name(fields, "profile", profile, profile_from);
   strategy.profile = profile;
 }
 
 StrategyJob read_strategy(Fields fields, const GpuSpec& gpu) {
   StrategyJob strategy;
-  read_sharding(fields, strategy);
+  read_name(fields, "sharding", strategy.sharding, strategy_from);
   read_engine(fields, gpu, strategy);
   if (fields.find("layout") != nullptr) {
     strategy.layout = Layout::Flat;
@@ -268,7 +265,7 @@ StrategyJob read_strategy(Fields fields, const GpuSpec& gpu) {
   ddp.read("bucket_cap_mb", strategy.ddp.bucket_cap_mb, kPositive, 1e6);
   ddp.read("gradient_as_bucket_view", strategy.ddp.gradient_as_bucket_view);
   ddp.refuse_unknown();
-  read_other_engines(fields);
+  read_other_engines(fields, strategy);
   fields.refuse_unknown();
   return strategy;
 }
@@ -288,9 +285,8 @@ OptimizerJob read_optimizer(Fields fields) {
   fields.read("weight_decay", optimizer.weight_decay, 0);
   fields.read("momentum", optimizer.momentum, 0, below_one);
   read_name(fields, "decay", optimizer.decay, decay_from);
-  supports_only(fields, "state_dtype", {"float32"});
-  // Our own optimizer is always fused; the other two give the same numbers.
-  supports_only(fields, "implementation", {"foreach", "fused", "for-loop"});
+  optimizer.state_dtype = read_float_dtype(fields, "state_dtype", optimizer.state_dtype);
+  read_name(fields, "implementation", optimizer.implementation, implementation_from);
   fields.refuse_unknown();
   return optimizer;
 }
@@ -354,7 +350,7 @@ TrainingJob read_training(Fields fields) {
   training.optimizer = read_optimizer(fields.section("optimizer"));
   training.schedule = read_schedule(fields.section("schedule"));
   read_optional(fields, "clip_grad_norm", training.clip_grad_norm, kPositive);
-  supports_only(fields, "attention", {"sdpa"});
+  read_name(fields, "attention", training.attention, attention_from);
   fields.refuse_unknown();
   return training;
 }
@@ -371,20 +367,20 @@ RunJob read_run(Fields fields) {
   fields.read("steps", run.steps, 1, kMostSteps);
   fields.read("seed", run.seed, 0, std::numeric_limits<std::int64_t>::max());
   fields.read("output", run.output);
-  supports_only(fields, "checkpoint_every", {"0"});
+  fields.read("checkpoint_every", run.checkpoint_every, 0, kMostSteps);
   fields.refuse_unknown();
   return run;
 }
 
 }  // namespace
 
-Job job_from(const Node& document, const Hardware* hardware) {
+Job job_from(const Node& document, const Hardware* hardware, ModelNeed need) {
   Fields root(document, "");
   for (const char* section : {"model", "cluster", "strategy", "training", "run"})
     root.find(section);
   root.refuse_unknown();  // first: a section with a wrong name would be missed as an empty one
   Job job;
-  job.model = read_model(root.section("model"), hardware);
+  job.model = read_model(root.section("model"), hardware, need);
   job.cluster = read_cluster(root, hardware);
   job.strategy = read_strategy(root.section("strategy"), job.cluster.gpu);
   job.training = read_training(root.section("training"));
@@ -393,11 +389,11 @@ Job job_from(const Node& document, const Hardware* hardware) {
 }
 
 Job parse_job(std::string_view yaml, const std::string& source, const Hardware& hardware,
-              std::span<const Setting> overrides) {
+              std::span<const Setting> overrides, ModelNeed need) {
   Node document = parse_yaml(yaml, source);
   for (const Setting& setting : overrides)
     apply_setting(document, setting);
-  return job_from(document, &hardware);
+  return job_from(document, &hardware, need);
 }
 
 Job read_job(const std::string& path, const Hardware& hardware,

@@ -67,21 +67,6 @@ bool holds_words(const std::vector<std::string>& all, const std::vector<std::str
   });
 }
 
-/// The candidate nearest to `word`; empty when none is near enough to be a slip of the pen.
-std::string nearest_name(std::string_view word, std::span<const std::string> candidates) {
-  if (word.empty() || word.size() > kLongestName) return {};
-  std::string nearest;
-  // Half of the letters may be wrong; full_shard must still find FULL_SHARD, hence no case.
-  std::size_t smallest = std::max<std::size_t>(1, word.size() / 2) + 1;
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(lower(word), lower(candidate));
-    if (distance >= smallest) continue;
-    smallest = distance;
-    nearest = candidate;
-  }
-  return nearest;
-}
-
 std::vector<std::string> keys_of(std::span<const Spellings> catalogue) {
   std::vector<std::string> keys;
   for (const Spellings& entry : catalogue)
@@ -101,6 +86,20 @@ std::vector<std::size_t> entries_where(std::span<const Spellings> catalogue, Pre
 }
 
 }  // namespace
+
+std::string nearest_name(std::string_view word, std::span<const std::string> candidates) {
+  if (word.empty() || word.size() > kLongestName) return {};
+  std::string nearest;
+  // Half of the letters may be wrong; full_shard must still find FULL_SHARD, hence no case.
+  std::size_t smallest = std::max<std::size_t>(1, word.size() / 2) + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(lower(word), lower(candidate));
+    if (distance >= smallest) continue;
+    smallest = distance;
+    nearest = candidate;
+  }
+  return nearest;
+}
 
 std::string unknown_name(std::string_view what, std::string_view word,
                          std::span<const std::string> known) {

@@ -15,6 +15,9 @@ namespace shardplan {
 std::string unknown_name(std::string_view what, std::string_view word,
                          std::span<const std::string> known);
 
+/// The candidate nearest to `word`; empty when none is near enough to be a slip of the pen.
+std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
+
 /// An entry of a catalogue: its key first, then every other spelling it answers to.
 using Spellings = std::vector<std::string>;
 

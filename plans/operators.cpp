@@ -77,6 +77,8 @@ constexpr std::array kProfileNames{
     EnumName{Profile::CpuOneDnn, "cpu-onednn"},
     EnumName{Profile::CpuReference, "cpu-reference"},
     EnumName{Profile::Cuda, "cuda"},
+    EnumName{Profile::TorchEager, "torch-eager"},
+    EnumName{Profile::TorchCompile, "torch-compile"},
 };
 
 using Kind = Role::Kind;

@@ -147,10 +147,14 @@ std::string_view to_string(Kernel kernel);
 Kernel kernel_from(std::string_view name);
 
 /// Whose kernels execute the plan: what they keep as workspace differs.
-enum class Profile { CpuOneDnn, CpuReference, Cuda };
+enum class Profile { CpuOneDnn, CpuReference, Cuda, TorchEager, TorchCompile };
 std::string_view to_string(Profile profile);
 /// Throws InputError that lists the names.
 Profile profile_from(std::string_view name);
+/// True for our own kernels on a CPU.
+constexpr bool is_cpu(Profile profile) {
+  return profile == Profile::CpuOneDnn || profile == Profile::CpuReference;
+}
 
 /// What an operand of a kernel call is, seen from its operator.
 struct Role {

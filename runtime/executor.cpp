@@ -26,10 +26,11 @@ constexpr std::array<std::string_view, 3> kScalars{"learning_rate", "bias_correc
                                                    "bias_correction2"};
 
 void expect_executable(const Plan& plan) {
-  if (plan.profile == Profile::Cuda)
+  if (!is_cpu(plan.profile))
     throw InputError(
-        "the plan was made for profile cuda; re-plan with profile cpu-onednn or cpu-reference to "
-        "run it on CPU ranks");
+        fmt::format("the plan was made for profile {}; re-plan with profile cpu-onednn or "
+                    "cpu-reference to run it on CPU ranks",
+                    to_string(plan.profile)));
   for (const Buffer& buffer : plan.buffers)
     if (buffer.space != Space::Device)
       throw InputError(

@@ -2,6 +2,9 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <variant>
+
+#include "plans/job_reader.h"
 
 #include "plans/job_reader.h"
 
@@ -15,6 +18,12 @@ Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text
 /// A path or a name need not be UTF-8; JSON must.
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json json_of(std::monostate) { return {}; }
+template <typename Value>
+Json json_of(const Value& value) {
+  return Json(value);
 }
 
 /// Bytes as integers, seconds as they are.
@@ -101,6 +110,29 @@ std::string step_json(const StepReport& step, std::int64_t tokens) {
        {"learning_rate", step.learning_rate},
        {"seconds", step.seconds},
        {"tokens_per_s", timed ? Json(static_cast<double>(tokens) / step.seconds) : Json()}});
+}
+
+std::string import_json(const Imported& imported) {
+  Json facts = Json::object();
+  for (const Fact& fact : imported.facts) {
+    const auto dot = fact.name.find('.');
+    Json& place = dot == std::string::npos
+                      ? facts[fact.name]
+                      : facts[fact.name.substr(0, dot)][fact.name.substr(dot + 1)];
+    place = std::visit([](const auto& value) { return json_of(value); }, fact.value);
+  }
+  Json warnings = Json::array();
+  for (const ImportWarning& warning : imported.warnings)
+    warnings.push_back({{"where", warning.where}, {"key", warning.key}, {"text", warning.text}});
+  Json open = Json::array();
+  for (const OpenValue& value : imported.open)
+    open.push_back({{"where", value.where}, {"key", value.key}, {"decided_by", value.decided_by}});
+  return text_of({{"schema", "shardplan/import/1"},
+                  {"tool", imported.tool},
+                  {"job", Json::parse(job_to_json(imported.job))},
+                  {"facts", std::move(facts)},
+                  {"warnings", std::move(warnings)},
+                  {"open", std::move(open)}});
 }
 
 }  // namespace shardplan

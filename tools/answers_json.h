@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/import/imported.h"
 #include "plans/plan.h"
 #include "plans/report.h"
 #include "plans/verify.h"
@@ -23,6 +24,10 @@ std::string comparison_json(const std::vector<ComparedStrategy>& rows);
 
 /// schema shardplan/fit/1: per strategy the largest that fits, and the prediction for it.
 std::string fit_json(const Job& job, Maximize what, const std::vector<FittedStrategy>& rows);
+
+/// schema shardplan/import/1: the job, what the file means ("facts", dotted names as nested
+/// objects), "warnings" and "open" values.
+std::string import_json(const Imported& imported);
 
 /// A line of metrics.jsonl: one step; what is not known is null. `tokens` are those of one step of
 /// all ranks.

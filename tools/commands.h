@@ -76,6 +76,16 @@ struct CheckOptions {
 /// kNo when a metric leaves its tolerance.
 int check_command(const CheckOptions& options);
 
+struct ImportCommandOptions {
+  std::string tool;       // accelerate, deepspeed or hf
+  JobFlags job;           // its path is the other tool's file
+  std::string as_family;  // hf: the family to read the config as; empty: as it says
+  std::string output;     // job file to write; empty: standard output
+  bool json = false;
+};
+/// Prints the job that another tool's file describes; what the tool ignores goes to standard error.
+int import_command(const ImportCommandOptions& options);
+
 struct VerifyOptions {
   std::string plan;
   bool json = false;

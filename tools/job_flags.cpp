@@ -27,16 +27,6 @@ std::string yaml_scalar(const std::string& text) {
   return quoted + "'";
 }
 
-int count_of(std::string_view flag, const std::string& text) {
-  int count = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, count);
-  if (error != std::errc() || stop != end || count < 1 || count > kLargestWorld)
-    throw InputError(
-        fmt::format("{} {}: expected a whole number from 1 to {}", flag, text, kLargestWorld));
-  return count;
-}
-
 /// Settings that --nodes, and --gpus beside it, stand for.
 std::vector<Setting> node_settings(const JobFlags& flags) {
   if (flags.nodes.empty()) return {};
@@ -52,6 +42,16 @@ std::vector<Setting> node_settings(const JobFlags& flags) {
 }
 
 }  // namespace
+
+int count_of(std::string_view flag, const std::string& text) {
+  int count = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, count);
+  if (error != std::errc() || stop != end || count < 1 || count > kLargestWorld)
+    throw InputError(
+        fmt::format("{} {}: expected a whole number from 1 to {}", flag, text, kLargestWorld));
+  return count;
+}
 
 std::vector<Setting> settings_of(const FieldFlag& flag, const std::string& value) {
   const std::string where = fmt::format("{} {}", flag.flag, value);

@@ -46,6 +46,9 @@ struct JobFlags {
 /// takes back what the job file says with the other.
 std::vector<Setting> settings_of(const FieldFlag& flag, const std::string& value);
 
+/// The count that a flag like --gpus gives. Throws InputError.
+int count_of(std::string_view flag, const std::string& text);
+
 /// The job that `yaml` and the flags give; `source` names the text in errors. Throws InputError.
 Job job_from(std::string_view yaml, const std::string& source, const JobFlags& flags,
              const Hardware& hardware);

@@ -34,6 +34,7 @@ struct AllOptions {
   RunOptions run;
   CheckOptions check;
   VerifyOptions verify;
+  ImportCommandOptions imported;
 };
 
 void add_json(CLI::App& app, bool& json) {
@@ -171,6 +172,19 @@ Command add_verify(CLI::App& program, VerifyOptions& options) {
   return {app, [&] { return verify_command(options); }};
 }
 
+Command add_import(CLI::App& program, ImportCommandOptions& options) {
+  CLI::App* app = program.add_subcommand(
+      "import", "Turns a file of another tool into a job, and says what the tool ignores in it");
+  app->add_option("TOOL", options.tool, "accelerate, deepspeed or hf")->required();
+  add_job(*app, options.job, "FILE", "accelerate YAML, DeepSpeed JSON, or config.json");
+  add_gpus(*app, options.job);
+  app->add_option("--as-family", options.as_family, "hf: read the config as this model_type")
+      ->type_name("NAME");
+  app->add_option("-o", options.output, "where to write the job file")->type_name("FILE");
+  add_json(*app, options.json);
+  return {app, [&] { return import_command(options); }};
+}
+
 /// Names of the commands.
 std::vector<std::string> names_of(const std::vector<Command>& commands) {
   std::vector<std::string> names;
@@ -210,7 +224,8 @@ int run_program(int argc, char** argv) {
       add_plan(program, options.plan),    add_compare(program, options.compare),
       add_fit(program, options.fit),      add_simulate(program, options.simulate),
       add_run(program, options.run),      add_check(program, options.check),
-      add_verify(program, options.verify)};
+      add_verify(program, options.verify),
+      add_import(program, options.imported)};
   const std::vector<std::string> names = names_of(commands);
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty())

@@ -3,57 +3,93 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "plans/error.h"
 #include "tests/oracle/allocator.h"
 #include "tests/oracle/arena.h"
+#include "tests/oracle/launch.h"
 #include "tests/oracle/mutants.h"
 #include "tests/oracle/numerics.h"
 
+namespace shardplan::oracle {
 namespace {
 
 constexpr int kWrongInput = 2;
 constexpr int kMachineFailed = 3;
 
-}  // namespace
+using Form = Scorecard::Form;
 
-int main(int argc, char** argv) {
-  using namespace shardplan;
+int run_program(int argc, char** argv) {
   CLI::App app("Acceptance checks of shardplan");
   app.require_subcommand(1);
-
-  oracle::NumericsOptions options;
-  std::string profile = "cpu-onednn";
   bool json = false;
-  CLI::App* numerics = app.add_subcommand("numerics", "Trained numbers and memory, by case");
-  numerics->add_option("DIR", options.folder, "Folder of cases, models and data")->required();
-  numerics->add_option("--filter", options.filter, "Only cases whose names hold this");
-  numerics->add_option("--profile", profile, "cpu-onednn or cpu-reference");
-  CLI::App* arena = app.add_subcommand("arena", "Memory plans against the live bound, by preset");
-  std::string file;
-  CLI::App* allocator =
-      app.add_subcommand("allocator", "The caching allocator, by request and sequence");
-  allocator->add_option("FILE", file, "Requests and the figures after each")->required();
-  oracle::MutantsOptions mutants_options;
-  CLI::App* mutants = app.add_subcommand("mutants", "Changed plans: found by verify, or harmless");
-  mutants->add_option("--every", mutants_options.every, "Only every so manieth mutant")
-      ->check(CLI::PositiveNumber);
-  for (CLI::App* command : {numerics, arena, allocator, mutants})
+  std::vector<std::pair<CLI::App*, std::function<int(Form)>>> commands;
+  const auto add = [&](const char* name, const char* what, std::function<int(Form)> run) {
+    CLI::App* command = app.add_subcommand(name, what);
     command->add_flag("--json", json, "One JSON object instead of lines");
+    commands.emplace_back(command, std::move(run));
+    return command;
+  };
+
+  NumericsOptions options;
+  std::string profile = "cpu-onednn";
+  CLI::App* command = add("numerics", "Trained numbers and memory, by case", [&](Form form) {
+    options.profile = profile_from(profile);
+    options.form = form;
+    return numerics(options);
+  });
+  command->add_option("DIR", options.folder, "Folder of cases, models and data")->required();
+  command->add_option("--filter", options.filter, "Only cases whose names hold this");
+  command->add_option("--profile", profile, "cpu-onednn or cpu-reference");
+
+  add("arena", "Memory plans against the live bound, by preset", arena);
+
+  std::string requests;
+  add("allocator", "The caching allocator, by request and sequence",
+      [&](Form form) { return allocator(requests, form); })
+      ->add_option("FILE", requests, "Requests and the figures after each")
+      ->required();
+
+  std::string launch_folder;
+  add("launch", "What accelerate and DeepSpeed files mean",
+      [&](Form form) { return launch(launch_folder, form); })
+      ->add_option("DIR", launch_folder, "Folder of launch files and expected.json")
+      ->required();
+
+  MutantsOptions mutant_options;
+  add("mutants", "Changed plans: found by verify, or harmless",
+      [&](Form form) {
+        mutant_options.form = form;
+        return mutants(mutant_options);
+      })
+      ->add_option("--every", mutant_options.every, "Only every so manieth mutant")
+      ->check(CLI::PositiveNumber);
 
   try {
     app.parse(argc, argv);
-    options.profile = profile_from(profile);
-    if (json) options.form = mutants_options.form = oracle::Scorecard::Form::Json;
-    if (allocator->parsed()) return oracle::allocator(file, options.form);
-    if (mutants->parsed()) return oracle::mutants(mutants_options);
-    return arena->parsed() ? oracle::arena(options.form) : oracle::numerics(options);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kWrongInput;
-  } catch (const InputError& error) {
+  }
+  for (const auto& [parsed, run] : commands)
+    if (parsed->parsed()) return run(json ? Form::Json : Form::Text);
+  return kWrongInput;
+}
+
+}  // namespace
+}  // namespace shardplan::oracle
+
+int main(int argc, char** argv) {
+  using namespace shardplan::oracle;  // NOLINT(google-build-using-namespace)
+  try {
+    return run_program(argc, argv);
+  } catch (const shardplan::InputError& error) {
     fmt::print(stderr, "shardplan_oracle: {}\n", error.what());
     return kWrongInput;
-  } catch (const SystemError& error) {
+  } catch (const shardplan::SystemError& error) {
     fmt::print(stderr, "shardplan_oracle: {}\n", error.what());
     return kMachineFailed;
   }

@@ -58,16 +58,55 @@ WrapPolicy any_wrap() {
   return wrap;
 }
 
+struct AnyOption {
+  void operator()(std::string_view, std::optional<bool>& value, int) {
+    if (*rc::gen::arbitrary<bool>()) value = *rc::gen::arbitrary<bool>();
+  }
+  void operator()(std::string_view, bool& value, int) { value = *rc::gen::arbitrary<bool>(); }
+  void operator()(std::string_view, std::int64_t& value, int least) {
+    value = *rc::gen::inRange<std::int64_t>(least, std::numeric_limits<std::int64_t>::max());
+  }
+  void operator()(std::string_view, double& value, int) { value = any_share(); }
+  void operator()(std::string_view, std::string& value, int) {
+    value = any_of<std::string>({"", "/local nvme"});
+  }
+  void operator()(std::string_view, OffloadDevice& value, int) {
+    value = any_of({OffloadDevice::None, OffloadDevice::Cpu, OffloadDevice::Nvme});
+  }
+};
+
+DeepSpeedOptions any_deepspeed() {
+  DeepSpeedOptions options;
+  visit_zero_options(options, AnyOption{});
+  visit_offload_param(options.offload_param, AnyOption{});
+  visit_offload_optimizer(options.offload_optimizer, AnyOption{});
+  if (*rc::gen::arbitrary<bool>()) options.grad_accum_dtype = Dtype::BFloat16;
+  return options;
+}
+
+void add_other_engines(StrategyJob& strategy) {
+  const bool deepspeed = *rc::gen::arbitrary<bool>();
+  strategy.sharding = deepspeed ? Strategy::Zero3 : strategy.sharding;
+  strategy.engine = deepspeed ? Engine::DeepSpeed : any_of({Engine::Native, Engine::Fsdp1});
+  if (deepspeed) strategy.deepspeed = any_deepspeed();
+  strategy.framework_version = any_of<std::string>({"", "torch 2.11"});
+  strategy.use_orig_params = *rc::gen::arbitrary<bool>();
+  strategy.expandable_segments = *rc::gen::arbitrary<bool>();
+  strategy.cpu_offload = {*rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>(),
+                          *rc::gen::arbitrary<bool>()};
+}
+
 StrategyJob any_strategy() {
   StrategyJob strategy;
   strategy.sharding = any_of({Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard,
                               Strategy::HybridShard, Strategy::HybridShardZero2, Strategy::Ddp});
-  strategy.engine = Engine::Native;
-  strategy.profile = any_of({Profile::CpuOneDnn, Profile::CpuReference, Profile::Cuda});
+  add_other_engines(strategy);
+  strategy.profile = any_of({Profile::CpuOneDnn, Profile::CpuReference, Profile::Cuda,
+                             Profile::TorchEager, Profile::TorchCompile});
   strategy.wrap = any_wrap();
   if (*rc::gen::arbitrary<bool>()) strategy.layout = any_of({Layout::Flat, Layout::PerParameter});
   if (*rc::gen::arbitrary<bool>()) strategy.shard_group = *rc::gen::inRange(1, 1025);
-  const auto dtype = [] { return any_of({Dtype::Float32, Dtype::BFloat16}); };
+  const auto dtype = [] { return any_of({Dtype::Float32, Dtype::BFloat16, Dtype::Float16}); };
   if (*rc::gen::arbitrary<bool>()) strategy.mixed_precision = {dtype(), dtype(), dtype()};
   if (*rc::gen::arbitrary<bool>())
     strategy.reshard_after_forward =
@@ -96,18 +135,22 @@ TrainingJob any_training() {
   TrainingJob training;
   training.micro_batch = *rc::gen::inRange<std::int64_t>(1, 1 << 14);
   training.sequence_length = *rc::gen::inRange<std::int64_t>(1, 1 << 14);
-  training.optimizer = {any_of({Optimizer::AdamW, Optimizer::Adam, Optimizer::Sgd}),
-                        any_positive(),
-                        any_share(),
-                        any_share(),
-                        any_positive(),
-                        any_positive(),
-                        any_share(),
-                        any_of({OptimizerJob::Decay::All, OptimizerJob::Decay::Matrices})};
+  training.optimizer = {
+      any_of({Optimizer::AdamW, Optimizer::Adam, Optimizer::Sgd}),
+      any_positive(),
+      any_share(),
+      any_share(),
+      any_positive(),
+      any_positive(),
+      any_share(),
+      any_of({OptimizerJob::Decay::All, OptimizerJob::Decay::Matrices}),
+      any_of({Dtype::Float32, Dtype::BFloat16}),
+      any_of({OptimizerJob::Implementation::Foreach, OptimizerJob::Implementation::ForLoop})};
   training.gradient_accumulation = {
       *rc::gen::inRange(1, 1000),
       any_of({GradientAccumulation::Sync::Every, GradientAccumulation::Sync::Last})};
   training.activation_checkpointing = any_checkpointing();
+  training.attention = any_of({AttentionKind::Sdpa, AttentionKind::Eager});
   training.loss_chunks = *rc::gen::inRange(1, 100);
   training.schedule = {any_of({Schedule::Constant, Schedule::Linear, Schedule::Cosine}),
                        *rc::gen::inRange(0, 10'000'001), any_share()};
@@ -141,6 +184,7 @@ Job any_job() {
   job.run.steps = *rc::gen::inRange(1, 10'000'001);
   job.run.seed = *rc::gen::inRange<std::uint64_t>(0, std::uint64_t{1} << 63);
   job.run.output = any_text();
+  job.run.checkpoint_every = *rc::gen::inRange(0, 1000);
   return job;
 }
 
