@@ -42,8 +42,12 @@ struct Entry {
 /// The one document of a YAML text. Anchors, aliases and tags are refused, and so are more than 64
 /// levels or 100,000 values. `source` names the text in places. Throws InputError.
 Node parse_yaml(std::string_view text, const std::string& source);
-/// The same for JSON; places are JSON pointers.
-Node parse_json(std::string_view text, const std::string& source);
+/// How places of a JSON text are told: "/rope_scaling/factor", or line and column as in YAML.
+enum class JsonPlaces { Pointers, Lines };
+
+/// The same for JSON.
+Node parse_json(std::string_view text, const std::string& source,
+                JsonPlaces places = JsonPlaces::Pointers);
 
 /// The content of a text file. Throws InputError when it cannot be read or is longer.
 std::string read_text(const std::string& path, std::size_t most_bytes = kLargestText);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <variant>
 
@@ -53,7 +54,8 @@ Imported import_model(const ImportCommandOptions& options, const Hardware& hardw
   const FieldFlag& config = *std::ranges::find(kFieldFlags, "model.hf_config", &FieldFlag::field);
   for (Setting& setting : settings_of(config, flags.path))
     flags.settings.push_back(std::move(setting));
-  if (!options.as_family.empty()) flags.settings.emplace_back("model.as_family=" + options.as_family,
+  if (!options.as_family.empty())
+    flags.settings.emplace_back("model.as_family=" + options.as_family,
                                 "--as-family " + options.as_family);
   return import_hf(job_from("", "command line", flags, hardware));
 }
@@ -77,12 +79,20 @@ struct FactText {
   std::string operator()(const std::string& value) const { return value; }
 };
 
+/// The text as part of a comment: nothing in it may end the line.
+std::string in_comment(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
+  return text;
+}
+
 /// The job file, with what the other file means as a comment above it.
 std::string job_file(const Imported& imported, const std::string& path, const Hardware& hardware) {
-  std::string text = fmt::format("# {}, read as {}, means:\n", path, imported.tool);
+  std::string text = fmt::format("# {}, read as {}, means:\n", in_comment(path), imported.tool);
   for (const Fact& fact : imported.facts)
     if (fact.name != "kind")
-      text += fmt::format("#   {}: {}\n", fact.name, std::visit(FactText{}, fact.value));
+      text +=
+          fmt::format("#   {}: {}\n", fact.name, in_comment(std::visit(FactText{}, fact.value)));
   const ModelJob& model = imported.job.model;
   if (model.preset.empty() && model.hf_config.empty())
     text += "# It names no model: set one of preset and hf_config below, or give --model.\n";

@@ -113,7 +113,7 @@ void read_file(Fields& fields, const Node& file, const std::string& precision_wh
   } catch (const InputError& error) {
     fail(file, fmt::format("deepspeed_config.deepspeed_config_file: {}", error.what()));
   }
-  const Node document = parse_json(text, path);
+  const Node document = parse_json(text, path, JsonPlaces::Lines);
   if (Fields(document, "").find("zero_optimization") == nullptr)
     fail(document, "zero_optimization is missing, which accelerate wants in a DeepSpeed file");
   read_deepspeed(document, options, imported);

@@ -104,13 +104,16 @@ class FsdpReader {
     if (const Node* node = given("fsdp_sharding_strategy"))
       strategy().sharding = sharding_of(*node, "fsdp_config.fsdp_sharding_strategy");
     const std::string_view name = to_string(strategy().sharding);
-    imported_.set("strategy", name);
+    imported_.set("strategy",
+                  strategy().sharding == Strategy::NoShard ? "NO_SHARD (as DDP)" : name);
     const Node* reshard = given("fsdp_reshard_after_forward");
     if (reshard == nullptr) return;
     std::string meant;
     for (const auto& known : kStrategyNames)
       if (upper(reshard->text) == known.text && known.value != strategy().sharding)
         meant = known.text;
+    if (is_yaml_boolean(*reshard, false) && strategy().sharding != Strategy::ShardGradOp)
+      meant = "SHARD_GRAD_OP";
     if (!meant.empty()) imported_.set("user_meant", meant);
     warn_of(*reshard, "fsdp_reshard_after_forward",
             fmt::format("fsdp_reshard_after_forward: {} is not read from a file with fsdp_version "
@@ -247,7 +250,8 @@ class FsdpReader {
     if (least == 0) return wrap_nothing(node, "fsdp_min_num_params: 0");
     wrap.kind = WrapPolicy::Kind::Size;
     wrap.min_params = least;
-    imported_.set("wrap", fmt::format("by size, at least {} parameters a unit", least));
+    imported_.set("wrap",
+                  fmt::format("by size (SIZE_BASED_WRAP): units of at least {} parameters", least));
   }
 
   void wrap_nothing(const Node* node, std::string_view why) {
@@ -328,10 +332,10 @@ class FsdpReader {
   void read_offload() {
     const bool offload = section_.truth("fsdp_offload_params", false);
     strategy().cpu_offload.params = offload;
-    imported_.set("offload", offload
-                                 ? FactValue(std::string("parameters, gradients and the optimizer "
-                                                         "step on the host CPU"))
-                                 : FactValue());
+    if (!offload) return imported_.set("offload", FactValue());
+    imported_.set("offload", fmt::format("parameters, gradients and the optimizer step on the host "
+                                         "CPU ({})",
+                                         version_ == 1 ? "CPUOffload" : "CPUOffloadPolicy"));
   }
 
   void read_checkpointing() {

@@ -144,7 +144,7 @@ void set_batch_sizes(const Node& document, Fields& root, int stage, Imported& im
   };
   set("train_batch_size", *sizes.train_batch);
   set("train_micro_batch_size_per_gpu", *sizes.micro_batch);
-  set("gradient_accumulation", *sizes.accumulation);
+  set("gradient_accumulation_steps", *sizes.accumulation);
 }
 
 void set_precision(const ZeroPrecision& precision, int stage, Fields& root, Imported& imported) {
@@ -266,10 +266,11 @@ void set_zero_facts(int stage, Imported& imported) {
   const std::string param = stage == 3 ? offload_text(options.offload_param, "parameters") : "";
   const std::string both = optimizer + (optimizer.empty() || param.empty() ? "" : ", ") + param;
   imported.set("offload", both.empty() ? FactValue() : FactValue(both));
-  imported.set("checkpoint", stage != 3 ? "sharded optimizer state, whole weights"
-                             : options.gather_16bit_weights_on_model_save
-                                 ? "sharded; whole 16-bit weights are gathered at save"
-                                 : "sharded; whole 16-bit weights are not gathered at save");
+  imported.set("checkpoint",
+               stage != 3 ? std::string("sharded optimizer state, whole weights")
+                          : fmt::format("sharded; whole 16-bit weights are {}gathered at save "
+                                        "(stage3_gather_16bit_weights_on_model_save)",
+                                        options.gather_16bit_weights_on_model_save ? "" : "not "));
   set_shard_group(imported, stage == 0 ? 1 : imported.job.world_size());
 }
 
@@ -323,7 +324,7 @@ void read_deepspeed(const Node& document, const ImportOptions& options, Imported
 
 Imported import_deepspeed(std::string_view json, const std::string& source,
                           const ImportOptions& options) {
-  const Node document = parse_json(json, source);
+  const Node document = parse_json(json, source, JsonPlaces::Lines);
   Imported imported;
   imported.job = importing::empty_job(options);
   imported.tool = "DeepSpeed json";

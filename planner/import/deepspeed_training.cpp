@@ -108,7 +108,7 @@ void read_clipping(const Node& document, Fields& root, Imported& imported) {
   if (!is_given)
     warn(imported, root.place(), "gradient_clipping",
          "gradient_clipping is absent: DeepSpeed 0.19.8 then clips at 1.0; 0 turns it off");
-  imported.job.training.clip_grad_norm = most > 0 ? std::optional(most) : std::nullopt;
+  imported.job.training.clip_grad_norm = most >= kPositive ? std::optional(most) : std::nullopt;
   imported.set("gradient_clipping", most);
 }
 

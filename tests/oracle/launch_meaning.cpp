@@ -135,13 +135,31 @@ std::string without_phrases(std::string text, std::set<std::string>& concepts) {
   return text;
 }
 
-/// Concepts of which another one contradicts: dtypes, and names of values and classes.
+/// Concepts of which another one contradicts: dtypes, values of an enumeration, classes. Keys do
+/// not: a sentence may name more of them.
 bool is_strong(const std::string& word) {
-  if (!dtype_word(word).empty()) return true;
-  return !word.empty() && std::isalpha(static_cast<unsigned char>(word.front())) &&
-         word.find('-') == word.npos && word != "off" && word != "meta" && word != "broadcast" &&
-         word != "trained" && word != "implicit" && word != "trainer" && word != "autocast" &&
-         word != "host" && word != "nvme" && word != "nearest" && word != "ignored";
+  if (!dtype_word(word).empty() || word.ends_with("_state_dict") || word.starts_with("backward_p"))
+    return true;
+  const bool is_idea = word == "off" || std::ranges::any_of(kPhrases, [&](const auto& phrase) {
+                         return phrase.second == word;
+                       });
+  return !is_idea && std::isalpha(static_cast<unsigned char>(word.front())) &&
+         word.find('_') == word.npos;
+}
+
+/// Words of at least four letters, by their first five: "parameters" and "params" are one.
+std::set<std::string> stems_of(std::string_view text) {
+  std::set<std::string> stems;
+  std::string word;
+  for (const char c : lower(text) + " ") {
+    if (std::isalpha(static_cast<unsigned char>(c))) {
+      word += c;
+      continue;
+    }
+    if (word.size() >= 4) stems.insert(word.substr(0, 5));
+    word.clear();
+  }
+  return stems;
 }
 
 }  // namespace
@@ -187,15 +205,19 @@ std::string first_strategy_in(std::string_view text) {
       at = found;
       first = name;
     }
-  return std::string(first);
+  return std::string(first == "DDP" ? "NO_SHARD" : first);  // one strategy under two names
 }
 
 bool means_the_same(std::string_view expected, std::string_view said) {
   const auto wanted = concepts_of(expected);
-  if (wanted.empty()) return lower(expected) == lower(said);
+  if (wanted.empty()) {
+    const auto stems = stems_of(expected);
+    return !stems.empty() && std::ranges::includes(stems_of(said), stems);
+  }
   const auto there = concepts_of(said);
   if (!std::ranges::includes(there, wanted)) return false;
-  const bool exclusive = std::ranges::any_of(wanted, is_strong);
+  // What the trainer decides has several dtypes, of which a sentence may name one.
+  const bool exclusive = std::ranges::any_of(wanted, is_strong) && !there.contains("trainer");
   return !exclusive || std::ranges::all_of(there, [&](const std::string& word) {
     return !is_strong(word) || wanted.contains(word);
   });

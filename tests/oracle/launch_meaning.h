@@ -14,11 +14,11 @@ std::set<std::string> concepts_of(std::string_view text);
 /// Concepts of `expected` that `said` lacks.
 std::set<std::string> missing_concepts(std::string_view expected, std::string_view said);
 
-/// The first name of an FSDP strategy in the text, "" when there is none.
+/// The first name of an FSDP strategy in the text, "" when there is none; DDP counts as NO_SHARD.
 std::string first_strategy_in(std::string_view text);
 
 /// Whether `said` means what `expected` does: it has its concepts and names no other dtype, value
-/// or class; texts without any concept must be equal but for case.
+/// or class; of a text without any concept, the words must be there.
 bool means_the_same(std::string_view expected, std::string_view said);
 
 }  // namespace shardplan::oracle
