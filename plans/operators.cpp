@@ -308,7 +308,7 @@ std::vector<TensorType> statistics_of(OperatorKind kind, const Attributes& a) {
 }
 
 bool widens(Kernel kernel, Profile profile) {
-  return profile != Profile::Cuda && kernel != Kernel::Add;
+  return is_cpu(profile) && kernel != Kernel::Add;
 }
 
 std::int64_t attention_block_rows(Profile profile) { return profile == Profile::Cuda ? 128 : 64; }

@@ -247,12 +247,18 @@ Imported import_accelerate(std::string_view yaml, const std::string& source,
   const AcceleratePrecision precision = read_precision(root, imported, precision_where);
   root.refuse_unknown();  // as accelerate does
   const int shard_group = read_parallelism(root.find("parallelism_config"), launch, imported);
+  Node absent;
+  absent.where = source;
+  const auto section = [&](const char* key) {
+    const Node* node = root.find(key);
+    return node != nullptr ? node : &absent;
+  };
   switch (launch) {
     case Launch::Fsdp:
-      read_accelerate_fsdp(root.find("fsdp_config"), precision, shard_group, imported);
+      read_accelerate_fsdp(*section("fsdp_config"), precision, shard_group, imported);
       break;
     case Launch::DeepSpeed:
-      read_accelerate_deepspeed(root.find("deepspeed_config"), precision, precision_where, source,
+      read_accelerate_deepspeed(*section("deepspeed_config"), precision, precision_where, source,
                                 options, imported);
       break;
     default: read_replicated(launch, precision, imported); break;

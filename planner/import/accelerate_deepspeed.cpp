@@ -121,11 +121,10 @@ void read_file(Fields& fields, const Node& file, const std::string& precision_wh
 
 }  // namespace
 
-void read_accelerate_deepspeed(const Node* section, const AcceleratePrecision& precision,
+void read_accelerate_deepspeed(const Node& section, const AcceleratePrecision& precision,
                                const std::string& precision_where, const std::string& source,
                                const ImportOptions& options, Imported& imported) {
-  static const Node kEmpty;
-  Fields fields(section != nullptr ? *section : kEmpty, "deepspeed_config");
+  Fields fields(section, "deepspeed_config");
   for (const char* key : kLauncherKeys)
     fields.find_any(key);
   for (const char* key : kReplacedByFile)

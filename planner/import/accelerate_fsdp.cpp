@@ -64,8 +64,8 @@ Strategy sharding_of(const Node& node, const std::string& name) {
 
 class FsdpReader {
  public:
-  FsdpReader(const Node* section, Imported& imported, AcceleratePrecision precision)
-      : section_(section, "fsdp_config", "fsdp"), imported_(imported), precision_(precision) {}
+  FsdpReader(const Node& section, Imported& imported, AcceleratePrecision precision)
+      : section_(&section, "fsdp_config", "fsdp"), imported_(imported), precision_(precision) {}
 
   void read(int shard_group_of_parallelism) {
     read_version();
@@ -418,7 +418,7 @@ class FsdpReader {
 
 }  // namespace
 
-void read_accelerate_fsdp(const Node* section, AcceleratePrecision precision,
+void read_accelerate_fsdp(const Node& section, AcceleratePrecision precision,
                           int shard_group_of_parallelism, Imported& imported) {
   FsdpReader(section, imported, std::move(precision)).read(shard_group_of_parallelism);
 }
