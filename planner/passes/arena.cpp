@@ -90,30 +90,31 @@ int role_of(Category category) {
   }
 }
 
-/// The best of first fit in four orders; stops early when `bound` is reached within 0.1 %. Over all
-/// presets and strategies the first or the second is within 0.1 % of the live bound in nine of ten
-/// plans.
-Placement best_placement(const std::vector<Item>& items, const Plan& plan, Bytes bound) {
+/// Orders in which first fit does well. Over all presets and strategies the first or the second is
+/// within 0.1 % of the live bound in nine of ten plans without accumulation and checkpointing.
+std::vector<std::vector<int>> orders_to_try(const std::vector<Item>& items, const Plan& plan) {
   using Key = std::pair<double, double>;
   const std::vector<double> weights = conflict_weights(items);
   const auto size = [&](int i) { return static_cast<double>(items[i].size); };
   const auto lifetime = [&](int i) { return static_cast<double>(items[i].lifetime()); };
   const auto role = [&](int i) { return role_of(plan.buffers[items[i].use->buffer].category); };
-  const std::vector<std::function<Key(int)>> keys{[&](int i) {
-                                                    return Key{role(i), lifetime(i)};
-                                                  },
-                                                  [&](int i) {
-                                                    return Key{size(i), 0};
-                                                  },
-                                                  [&](int i) {
-                                                    return Key{weights[i] * size(i), 0};
-                                                  },
-                                                  [&](int i) {
-                                                    return Key{size(i) * lifetime(i), 0};
-                                                  }};
-  Placement best{{}, std::numeric_limits<Bytes>::max()};
+  const std::vector<std::function<Key(int)>> keys{
+      [&](int i) {
+        return Key{role(i), lifetime(i)};
+      },
+      [&](int i) {
+        return Key{size(i), 0};
+      },
+      [&](int i) {
+        return Key{weights[i] * size(i), 0};
+      },
+      [&](int i) {
+        return Key{size(i) * lifetime(i), 0};
+      },
+  };
+  std::vector<std::vector<int>> orders;
   for (const auto& key : keys) {
-    std::vector<int> order(items.size());
+    std::vector<int>& order = orders.emplace_back(items.size());
     std::iota(order.begin(), order.end(), 0);
     std::vector<Key> value(items.size());
     for (const int i : order)
@@ -122,9 +123,33 @@ Placement best_placement(const std::vector<Item>& items, const Plan& plan, Bytes
       if (value[a] != value[b]) return value[a] > value[b];
       return items[a].size != items[b].size ? items[a].size > items[b].size : a < b;
     });
+  }
+  return orders;
+}
+
+/// The best of first fit in some orders; stops early when `bound` is reached within 0.1 %. Where
+/// none comes near, what sticks out above the bound is placed first in another round (Joslin and
+/// Clements, "Squeaky wheel" optimization, 1999).
+Placement best_placement(const std::vector<Item>& items, const Plan& plan, Bytes bound) {
+  constexpr int kRounds = 16;
+  const auto reached = [&](const Placement& placement, Bytes slack) {
+    return placement.top <= bound + slack;
+  };
+  Placement best{{}, std::numeric_limits<Bytes>::max()};
+  std::vector<int> best_order;
+  for (std::vector<int>& order : orders_to_try(items, plan)) {
     Placement placement = first_fit(items, order);
-    if (placement.top < best.top) best = std::move(placement);
-    if (best.top <= bound + bound / 1000) break;
+    if (placement.top >= best.top) continue;
+    best = std::move(placement);
+    best_order = std::move(order);
+    if (reached(best, bound / 1000)) return best;
+  }
+  Placement current = best;
+  for (int round = 0; round < kRounds && !reached(best, bound / 100); ++round) {
+    std::ranges::stable_partition(
+        best_order, [&](int i) { return current.offsets[i] + items[i].size > bound; });
+    current = first_fit(items, best_order);
+    if (current.top < best.top) best = current;
   }
   return best;
 }
