@@ -4,7 +4,9 @@
 
 #include <filesystem>
 
+#include "planner/families/decoder_graph.h"
 #include "planner/families/family.h"
+#include "planner/graph_reader.h"
 #include "planner/lora.h"
 #include "planner/trainable.h"
 #include "plans/document.h"
@@ -24,19 +26,28 @@ const Family* family_of_class(Fields& fields) {
   return nullptr;
 }
 
-const Family& family_of(Fields& fields) {
+const Family& family_called(const std::string& name) {
   std::vector<std::string> known;
-  for (const Family& family : families())
+  for (const Family& family : families()) {
+    if (family.model_type == name) return family;
     known.emplace_back(family.model_type);
+  }
+  throw InputError(unknown_name("model family", name, known));
+}
+
+const Family& family_of(Fields& fields) {
   const Node* type = fields.find("model_type");
   if (type == nullptr) {
     if (const Family* family = family_of_class(fields)) return *family;
     fields.fail("'model_type' is missing: not the config.json of a Hugging Face model");
   }
   const std::string name = text_of(*type, "model_type");
-  for (const Family& family : families())
-    if (family.model_type == name) return family;
-  fail(*type, "not supported yet: " + unknown_name("model family", name, known));
+  try {
+    return family_called(name);
+  } catch (const InputError& error) {
+    fail(*type,
+         fmt::format("not supported yet: {}; --as-family reads it as one of them", error.what()));
+  }
 }
 
 }  // namespace
@@ -53,19 +64,38 @@ std::string config_path(const ModelJob& model) {
   return is_folder ? (fs::path(model.hf_config) / "config.json").string() : model.hf_config;
 }
 
+namespace {
+
+/// The model as its preset, config or graph has it.
+ModelGraph described_model(const ModelJob& model, std::optional<int> layers) {
+  if (model.graph.empty()) {
+    const std::string path = config_path(model);
+    return model_from_config(read_text(path), path, model.tie_word_embeddings, layers,
+                             model.as_family);
+  }
+  if (layers) throw InputError("a graph YAML has the number of blocks that it has");
+  return read_graph(read_text(model.graph), model.graph);
+}
+
+}  // namespace
+
 ModelGraph build_model(const ModelJob& model, std::optional<int> layers) {
-  const std::string path = config_path(model);
-  ModelGraph graph = model_from_config(read_text(path), path, model.tie_word_embeddings, layers);
+  ModelGraph graph = described_model(model, layers);
   if (model.trainable || model.lora)  // of the model itself, adapters train nothing by default
     choose_trainable(graph, model.trainable.value_or(std::vector<std::string>{}));
   return model.lora ? with_lora(graph, *model.lora) : graph;
 }
 
 ModelGraph model_from_config(std::string_view config_json, const std::string& source,
-                             std::optional<bool> tie_word_embeddings, std::optional<int> layers) {
+                             std::optional<bool> tie_word_embeddings, std::optional<int> layers,
+                             const std::string& as_family) {
   const Node document = parse_json(config_json, source);
   ModelConfig config{Fields(document, ""), tie_word_embeddings, layers};
-  return family_of(config.fields).build(config);
+  const Family& family = as_family.empty() ? family_of(config.fields) : family_called(as_family);
+  if (!as_family.empty())
+    config.remarks.push_back(fmt::format("read as of the family {}", as_family));
+  return family.describe != nullptr ? build_decoder(config, family.describe(config))
+                                    : family.build(config);
 }
 
 }  // namespace shardplan

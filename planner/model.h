@@ -17,9 +17,11 @@ std::string config_path(const ModelJob& model);
 /// makes no sense.
 ModelGraph build_model(const ModelJob& model, std::optional<int> layers = std::nullopt);
 
-/// The graph of a Hugging Face config.json. `source` names it in errors.
+/// The graph of a Hugging Face config.json. `source` names it in errors; `as_family` reads it as of
+/// that model_type, whatever it says.
 ModelGraph model_from_config(std::string_view config_json, const std::string& source,
                              std::optional<bool> tie_word_embeddings = std::nullopt,
-                             std::optional<int> layers = std::nullopt);
+                             std::optional<int> layers = std::nullopt,
+                             const std::string& as_family = {});
 
 }  // namespace shardplan

@@ -166,6 +166,7 @@ Plan make_plan(const Job& job, const ModelGraph& graph) {
   plan.mesh.span = span_of(job, plan.mesh.shard);
   plan.parameter_count = graph.parameter_count();
   plan.buffers_bytes = graph.buffers_bytes;
+  plan.remarks = graph.remarks;
   const Tape tape = autograd(graph, {.sizes = sizes,
                                      .profile = plan.profile,
                                      .dtype = parameter_dtype(job),

@@ -46,7 +46,8 @@ struct LoraJob {
 struct ModelJob {
   std::string preset;     // exactly one of preset, hf_config, graph is not empty
   std::string hf_config;  // path of a config.json or of the folder that holds it
-  std::string graph;
+  std::string graph;      // path of a graph YAML
+  std::string as_family;  // reads hf_config as of this model_type; empty: as it says
   Dtype dtype = Dtype::Float32;
   std::optional<bool> tie_word_embeddings;
   std::optional<std::vector<std::string>> trainable;  // name patterns; null: all parameters

@@ -32,6 +32,7 @@ json model_json(const ModelJob& model) {
   return {{"preset", or_null(model.preset)},
           {"hf_config", or_null(model.hf_config)},
           {"graph", or_null(model.graph)},
+          {"as_family", or_null(model.as_family)},
           {"dtype", to_string(model.dtype)},
           {"tie_word_embeddings", or_null(model.tie_word_embeddings)},
           {"trainable", or_null(model.trainable)},

@@ -80,11 +80,11 @@ ModelJob read_model(Fields fields, const Hardware* hardware, ModelNeed need) {
   ModelJob model;
   fields.read("preset", model.preset);
   fields.read("hf_config", model.hf_config);
-  supports_only(fields, "graph");
-  const bool none = model.preset.empty() && model.hf_config.empty();
-  const bool both = !model.preset.empty() && !model.hf_config.empty();
-  if (both || (none && need == ModelNeed::Required))
-    fields.fail("model: expected exactly one of preset and hf_config");
+  fields.read("graph", model.graph);
+  fields.read("as_family", model.as_family);
+  const int given = !model.preset.empty() + !model.hf_config.empty() + !model.graph.empty();
+  if (given > 1 || (given == 0 && need == ModelNeed::Required))
+    fields.fail("model: expected exactly one of preset, hf_config and graph");
   if (const Node* preset = fields.find("preset"); preset != nullptr && hardware != nullptr)
     model.preset = located(
         *preset, [&] { return find_preset(read_presets(data_folder()), model.preset).key; });

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace shardplan {
@@ -9,20 +10,11 @@ namespace {
 
 constexpr double kLargestCount = 4294967296.0;  // 2^32: more than any extent of a tensor
 
-bool is_attention(Kernel kernel) {
-  switch (kernel) {
-    case Kernel::Attention:
-    case Kernel::AttentionBackward:
-    case Kernel::PackedAttention:
-    case Kernel::PackedAttentionBackward: return true;
-    default: return false;
-  }
-}
-
 /// All others count something, or say 0 or 1.
 bool is_real(Attribute attribute) {
   switch (attribute) {
     case Attribute::Scale:
+    case Attribute::SoftCap:
     case Attribute::Epsilon:
     case Attribute::RopeTheta:
     case Attribute::RopeFactor:
@@ -39,55 +31,173 @@ bool is_real(Attribute attribute) {
   }
 }
 
-/// Kernels that add to what they write when it is among the operands read, too.
-bool accumulates(Kernel kernel) {
-  switch (kernel) {
-    case Kernel::EmbeddingBackward:
-    case Kernel::PositionEmbeddingBackward:
-    case Kernel::RmsNormBackward:
-    case Kernel::LayerNormBackward:
-    case Kernel::LinearBackwardInput:
-    case Kernel::LinearBackwardWeight:
-    case Kernel::LinearBackwardBias:
-    case Kernel::CrossEntropy: return true;
-    default: return false;
-  }
-}
-
 const OperandType kAny = OperandType::of_any_size();
 const OperandType kSum{1, Dtype::Float64};  // sums over many elements are in float64
 OperandType tokens(Extent rows) { return {rows, Dtype::Int32}; }
 
-OperandTypes norm_types(const Attributes& a, Extent rows, int statistics, bool backward) {
-  const Extent width = a.integer(Attribute::OutFeatures);
-  const Extent groups = rows * a.integer(Attribute::GroupsPerRow, 1);
-  const Extent elems = groups * width;
-  OperandTypes sizes;
-  if (backward) {
-    sizes = {{elems, elems, width}, {elems, width}};
-    sizes.reads.insert(sizes.reads.end(), statistics, groups);
-    if (statistics == 2) sizes.writes.push_back(width);  // LayerNorm's bias
-    return sizes;
-  }
-  sizes = {{elems, width}, {elems}};
-  if (statistics == 2) sizes.reads.push_back(width);
-  sizes.writes.insert(sizes.writes.end(), statistics, groups);
-  return sizes;
+/// Elements of a convolution's weight per pair of channels.
+Extent kernel_area(const Attributes& a) {
+  Extent area = 1;
+  for (const Attribute side : {Attribute::Height, Attribute::Width})
+    if (a.integer(side, 1) > 1) area = area * a.integer(Attribute::KernelSize);
+  return area;
 }
 
-OperandTypes attention_types(const Attributes& a, Extent rows, bool packed, bool backward) {
-  const Extent query = rows * a.integer(Attribute::Heads) * a.integer(Attribute::HeadDim);
-  const Extent key = rows * a.integer(Attribute::KvHeads) * a.integer(Attribute::HeadDim);
-  const Extent lse = rows * a.integer(Attribute::Heads);
-  const std::vector<OperandType> inputs = packed ? std::vector<OperandType>{query + key + key}
-                                                 : std::vector<OperandType>{query, key, key};
-  OperandTypes sizes{inputs, {query, lse}};
-  if (backward) {
-    sizes.reads.insert(sizes.reads.begin(), query);
-    sizes.reads.insert(sizes.reads.end(), {query, lse});
-    sizes.writes = inputs;
+/// Sizes that the operands of a launch are made of.
+struct Sizes {
+  explicit Sizes(const Attributes& a)
+      : batch(a.integer(Attribute::Batch)),
+        time(a.integer(Attribute::Time)),
+        source_time(a.integer(Attribute::SourceTime, a.integer(Attribute::Time))),
+        rows(batch * time),
+        source(batch * source_time),
+        in(a.integer(Attribute::InFeatures)),
+        out(a.integer(Attribute::OutFeatures)),
+        groups(rows * a.integer(Attribute::GroupsPerRow, 1)) {}
+
+  Extent batch;
+  Extent time;
+  Extent source_time;
+  Extent rows;    // of the output
+  Extent source;  // of the input
+  Extent in;
+  Extent out;
+  Extent groups;
+};
+
+OperandTypes norm_types(Kernel kernel, const Attributes& a) {
+  const bool is_layer_norm = kernel == Kernel::LayerNorm || kernel == Kernel::LayerNormBackward;
+  const auto most = is_layer_norm ? 2 : 1;  // weight and bias; mean and 1/std
+  const auto parameters =
+      static_cast<int>(std::min<std::int64_t>(a.integer(Attribute::NormParameters, most), most));
+  const Sizes size(a);
+  const Extent elems = size.groups * size.out;
+  const Extent width = a.integer(Attribute::OwnWeights)
+                           ? size.out * a.integer(Attribute::GroupsPerRow, 1)
+                           : size.out;
+  OperandTypes types{{elems}, {elems}};
+  if (kernel == Kernel::RmsNorm || kernel == Kernel::LayerNorm) {
+    types.reads.insert(types.reads.end(), parameters, width);
+    types.writes.insert(types.writes.end(), most, size.groups);
+    return types;
   }
-  return sizes;
+  types.reads.push_back(elems);
+  types.reads.insert(types.reads.end(), std::min(parameters, 1), width);
+  types.reads.insert(types.reads.end(), most, size.groups);
+  types.writes.insert(types.writes.end(), parameters, width);
+  return types;
+}
+
+struct AttentionForm {
+  bool packed = false;
+  bool biased = false;
+  bool backward = false;
+};
+
+OperandTypes attention_types(const Attributes& a, AttentionForm form) {
+  const Sizes size(a);
+  const Extent heads = a.integer(Attribute::Heads);
+  const Extent kv_heads = a.integer(Attribute::KvHeads);
+  const Extent head_dim = a.integer(Attribute::HeadDim);
+  const Extent value_dim = a.integer(Attribute::ValueHeadDim, a.integer(Attribute::HeadDim));
+  const Extent query = size.rows * heads * head_dim;
+  const Extent key = size.source * kv_heads * head_dim;
+  const Extent value = size.source * kv_heads * value_dim;
+  const Extent mixed = size.rows * heads * value_dim;
+  const Extent lse = size.rows * heads;
+  std::vector<OperandType> inputs{query, key, value};
+  if (form.packed) inputs = {query + key + value};
+  if (form.biased) inputs.push_back(heads * size.time * size.source_time);
+  OperandTypes types{inputs, {mixed, lse}};
+  if (form.backward) {
+    types.reads.insert(types.reads.begin(), mixed);
+    types.reads.insert(types.reads.end(), {mixed, lse});
+    types.writes = inputs;
+  }
+  return types;
+}
+
+/// Kernels that choose experts, and move rows to them and back.
+OperandTypes mixture_types(Kernel kernel, const Attributes& a) {
+  const Sizes size(a);
+  const Extent experts = a.integer(Attribute::Experts);
+  const Extent routing_row = Extent(2) * a.integer(Attribute::TopK);
+  const Extent routing = size.rows * routing_row;
+  const Extent source_routing = size.source * routing_row;
+  const Extent weight = experts * size.in * size.out;
+  const Extent in = size.rows * size.in;
+  const Extent out = size.rows * size.out;
+  const Extent source = size.source * size.in;
+  const Extent pairs = size.rows * 2;  // a sorted row is one choice of its token
+  switch (kernel) {
+    case Kernel::TopK: return {{size.rows * experts}, {routing}};
+    case Kernel::TopKBackward:
+      return {{routing, size.rows * experts, routing}, {size.rows * experts}};
+    case Kernel::Dispatch: return {{source, source_routing}, {out}};
+    case Kernel::DispatchBackward: return {{out, source_routing}, {source}};
+    case Kernel::ExpertLinear: return {{in, pairs, weight}, {out}};
+    case Kernel::ExpertLinearBackwardInput: return {{out, pairs, weight}, {in}};
+    case Kernel::ExpertLinearBackwardWeight: return {{out, in, pairs}, {weight}};
+    case Kernel::Combine: return {{source, routing}, {out}};
+    default: return {{out, source, routing}, {source, routing}};
+  }
+}
+
+/// Kernels whose output has another number of tokens than their input.
+OperandTypes token_types(Kernel kernel, const Attributes& a) {
+  const Sizes size(a);
+  const Extent weight = size.in * size.out * kernel_area(a);
+  const Extent out = size.rows * size.out;
+  const Extent source = size.source * size.out;
+  switch (kernel) {
+    case Kernel::Convolution: return {{size.source * size.in, weight, size.out}, {out}, 1};
+    case Kernel::ConvolutionBackwardInput: return {{out, weight}, {size.source * size.in}};
+    case Kernel::ConvolutionBackwardWeight: return {{out, size.source * size.in}, {weight}};
+    case Kernel::ConvolutionBackwardBias: return {{out}, {size.out}};
+    case Kernel::PrependToken: return {{source, size.out}, {out}};
+    case Kernel::PrependTokenBackward: return {{out}, {source, size.out}};
+    case Kernel::SliceTokens:
+    case Kernel::AveragePool: return {{source}, {out}};
+    case Kernel::SliceTokensBackward:
+    case Kernel::AveragePoolBackward: return {{out}, {source}};
+    case Kernel::MergeTokens: return {{out, source, tokens(size.rows)}, {out}};
+    default: return {{out, tokens(size.rows)}, {out, source}};
+  }
+}
+
+/// Kernels that work on rows one by one.
+OperandTypes row_types(Kernel kernel, const Attributes& a) {
+  const Sizes size(a);
+  const Extent out = size.rows * size.out;
+  const Extent second = size.rows * a.integer(Attribute::SecondFeatures);
+  switch (kernel) {
+    case Kernel::Gelu:
+    case Kernel::Relu:
+    case Kernel::Silu:
+    case Kernel::QuickGelu:
+    case Kernel::Tanh:
+    case Kernel::Sigmoid:
+    case Kernel::SoftCap: return {{out}, {out}};
+    case Kernel::GeluBackward:
+    case Kernel::ReluBackward:
+    case Kernel::SiluBackward:
+    case Kernel::QuickGeluBackward:
+    case Kernel::TanhBackward:
+    case Kernel::SigmoidBackward:
+    case Kernel::SoftCapBackward: return {{out, out}, {out}};
+    case Kernel::GateRows: return {{out, size.rows}, {out}};
+    case Kernel::GateRowsBackward: return {{out, out, size.rows}, {out, size.rows}};
+    case Kernel::SwiGlu:
+    case Kernel::GeGlu: return {{out, out}, {out}};
+    case Kernel::SwiGluBackward:
+    case Kernel::GeGluBackward: return {{out, out, out}, {out, out}};
+    case Kernel::PackedSwiGlu: return {{out * 2}, {out}};
+    case Kernel::PackedSwiGluBackward: return {{out, out * 2}, {out * 2}};
+    case Kernel::Slice: return {{size.groups * size.in}, {size.groups * size.out}};
+    case Kernel::SliceBackward: return {{size.groups * size.out}, {size.groups * size.in}};
+    case Kernel::Concat: return {{size.groups * size.in, second}, {size.groups * size.out}};
+    default: return {{size.groups * size.out}, {size.groups * size.in, second}};
+  }
 }
 
 OperandTypes own_operands(Kernel kernel, const Attributes& a) {
@@ -95,31 +205,33 @@ OperandTypes own_operands(Kernel kernel, const Attributes& a) {
   const Extent one = 1;
   const Extent in = a.integer(Attribute::InFeatures);
   const Extent out = a.integer(Attribute::OutFeatures);
+  const Extent bias = out * a.integer(Attribute::Time) * a.integer(Attribute::Time);
   const Extent heads = rows * a.integer(Attribute::Heads) * a.integer(Attribute::HeadDim);
   switch (kernel) {
     case Kernel::Embedding: return {{tokens(rows), in * out}, {rows * out}};
     case Kernel::EmbeddingBackward: return {{rows * out, tokens(rows)}, {in * out}};
     case Kernel::PositionEmbedding: return {{rows * out, in * out}, {rows * out}};
     case Kernel::PositionEmbeddingBackward: return {{rows * out}, {in * out}};
-    case Kernel::RmsNorm: return norm_types(a, rows, 1, false);
-    case Kernel::RmsNormBackward: return norm_types(a, rows, 1, true);
-    case Kernel::LayerNorm: return norm_types(a, rows, 2, false);
-    case Kernel::LayerNormBackward: return norm_types(a, rows, 2, true);
+    case Kernel::RmsNorm:
+    case Kernel::RmsNormBackward:
+    case Kernel::LayerNorm:
+    case Kernel::LayerNormBackward: return norm_types(kernel, a);
     case Kernel::Linear: return {{rows * in, in * out, out}, {rows * out}, 1};
     case Kernel::LinearBackwardInput: return {{rows * out, in * out}, {rows * in}};
     case Kernel::LinearBackwardWeight: return {{rows * out, rows * in}, {in * out}};
     case Kernel::LinearBackwardBias: return {{rows * out}, {out}};
     case Kernel::Rope:
     case Kernel::RopeBackward: return {{heads}, {heads}};
-    case Kernel::Attention: return attention_types(a, rows, false, false);
-    case Kernel::AttentionBackward: return attention_types(a, rows, false, true);
-    case Kernel::PackedAttention: return attention_types(a, rows, true, false);
-    case Kernel::PackedAttentionBackward: return attention_types(a, rows, true, true);
-    case Kernel::SwiGlu: return {{rows * out, rows * out}, {rows * out}};
-    case Kernel::SwiGluBackward:
-      return {{rows * out, rows * out, rows * out}, {rows * out, rows * out}};
-    case Kernel::Gelu: return {{rows * out}, {rows * out}};
-    case Kernel::GeluBackward: return {{rows * out, rows * out}, {rows * out}};
+    case Kernel::Attention: return attention_types(a, {});
+    case Kernel::AttentionBackward: return attention_types(a, {.backward = true});
+    case Kernel::PackedAttention: return attention_types(a, {.packed = true});
+    case Kernel::PackedAttentionBackward:
+      return attention_types(a, {.packed = true, .backward = true});
+    case Kernel::BiasedAttention: return attention_types(a, {.biased = true});
+    case Kernel::BiasedAttentionBackward:
+      return attention_types(a, {.biased = true, .backward = true});
+    case Kernel::RelativePositionBias: return {{in * out}, {bias}};
+    case Kernel::RelativePositionBiasBackward: return {{bias}, {in * out}};
     case Kernel::Add: return {.reads = {kAny, kAny}, .writes = {kAny}, .one_size = true};
     case Kernel::Scale: return {.reads = {kAny}, .writes = {kAny}, .one_size = true};
     case Kernel::CrossEntropy: return {{rows * in, tokens(rows)}, {kSum, rows * in}};
@@ -134,11 +246,40 @@ OperandTypes own_operands(Kernel kernel, const Attributes& a) {
               .optional_reads = 1,
               .optional_writes = 1,
               .one_size = true};
+    default: break;
   }
-  return {};
+  // Kernels are listed by what they work on.
+  if (kernel >= Kernel::Convolution) return token_types(kernel, a);
+  if (kernel >= Kernel::TopK) return mixture_types(kernel, a);
+  return row_types(kernel, a);
 }
 
 }  // namespace
+
+bool accumulates(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::EmbeddingBackward:
+    case Kernel::PositionEmbeddingBackward:
+    case Kernel::RmsNormBackward:
+    case Kernel::LayerNormBackward:
+    case Kernel::LinearBackwardInput:
+    case Kernel::LinearBackwardWeight:
+    case Kernel::LinearBackwardBias:
+    case Kernel::CrossEntropy:
+    case Kernel::SliceBackward:
+    case Kernel::RelativePositionBiasBackward:
+    case Kernel::DispatchBackward:
+    case Kernel::ExpertLinearBackwardInput:
+    case Kernel::ExpertLinearBackwardWeight:
+    case Kernel::CombineBackward:
+    case Kernel::ConvolutionBackwardInput:
+    case Kernel::ConvolutionBackwardWeight:
+    case Kernel::ConvolutionBackwardBias:
+    case Kernel::PrependTokenBackward:
+    case Kernel::MergeTokensBackward: return true;
+    default: return false;
+  }
+}
 
 OperandTypes operand_types(Kernel kernel, const Attributes& attributes, Profile profile) {
   OperandTypes types = own_operands(kernel, attributes);

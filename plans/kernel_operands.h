@@ -36,6 +36,9 @@ struct OperandTypes {
   bool accumulates = false;                    // can add to what it writes
   bool may_be_narrow = false;  // operands of float32 may be of bfloat16: see widens()
 };
+/// Whether the kernel can add to what it writes, instead of overwriting it.
+bool accumulates(Kernel kernel);
+
 /// `attributes` must be without attribute_fault().
 OperandTypes operand_types(Kernel kernel, const Attributes& attributes, Profile profile);
 

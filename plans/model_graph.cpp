@@ -53,7 +53,10 @@ std::optional<std::int64_t> ModelGraph::most_positions() const {
   std::optional<std::int64_t> most;
   for (const auto vertex : boost::make_iterator_range(boost::vertices(dag))) {
     if (dag[vertex].kind != OperatorKind::PositionEmbedding) continue;
-    const std::int64_t positions = dag[vertex].attributes.integer(Attribute::InFeatures);
+    const Attributes& attributes = dag[vertex].attributes;
+    if (!dag[vertex].output.dimensions[1].time) continue;  // of an image: always the same
+    const std::int64_t positions =
+        attributes.integer(Attribute::InFeatures) - attributes.integer(Attribute::Offset);
     most = std::min(most.value_or(positions), positions);
   }
   return most;

@@ -38,8 +38,8 @@ struct Module {
 
 /// A model as a directed acyclic graph of operators. Vertices are added in execution order.
 struct ModelGraph {
-  std::string family;       // "llama"
-  std::string block_class;  // the class that the transformer wrap policy wraps by default
+  std::string family;                      // "llama"
+  std::vector<std::string> block_classes;  // what the transformer wrap policy wraps by default
   OperatorDag dag;
   std::vector<Parameter> parameters;
   std::vector<Module> modules;

@@ -29,11 +29,19 @@ struct Dimension {
   bool operator==(const Dimension&) const = default;
 };
 
+/// Elements of the largest tensor; their bytes, and sums over a model, stay exact.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
+
 struct TensorType {
   Dtype dtype = Dtype::Float32;
   std::vector<Dimension> dimensions;
 
+  /// Throws InputError when they are more than kMostElements.
   std::int64_t elements(Sizes sizes) const;
+  /// Rows per sequence of a tensor [batch, rows, channels]; 1 for a scalar.
+  std::int64_t rows(Sizes sizes) const {
+    return dimensions.size() < 2 ? 1 : dimensions[1].at(sizes);
+  }
   bool operator==(const TensorType&) const = default;
 };
 
@@ -43,15 +51,30 @@ TensorType activation(std::int64_t channels, Dtype dtype = Dtype::Float32);
 /// Named numbers of an operator or a kernel.
 enum class Attribute {
   Batch,        // sequences
-  Time,         // tokens per sequence
+  Time,         // tokens per sequence of the output
+  SourceTime,   // tokens per sequence of the input, where they are not those of the output
   InFeatures,   // columns of the input
   OutFeatures,  // columns of the output
   Heads,
   KvHeads,
   HeadDim,
-  Scale,   // a factor: of attention's scores ahead of the softmax, of a tensor
-  Window,  // sliding window in tokens; absent or 0: full causal attention
+  ValueHeadDim,   // of v; absent: HeadDim
+  Scale,          // a factor: of attention's scores ahead of the softmax, of a tensor
+  Window,         // sliding window in tokens; absent or 0: full causal attention
+  Bidirectional,  // 1: every query sees every key
+  Alibi,          // 1: a slope per head times the distance is added to the scores
+  SoftCap,        // c of c tanh(x / c), applied to attention scores or to logits
   Epsilon,
+  UnitOffset,       // 1: a norm multiplies with 1 + weight (Gemma)
+  OwnWeights,       // 1: every group of a row has its own weights in a norm
+  NormParameters,   // how many of weight and bias a norm has; absent: all
+  Offset,           // first column, token or position that is used
+  RotaryDim,        // columns of a head that rotate; absent: all
+  RotaryOffset,     // first of them
+  RopeInterleaved,  // 1: neighbouring columns form a pair (GPT-J), 0: halves do (Llama)
+  RopeYarn,         // 1: YaRN's scaling by RopeFactor
+  RopeLong,         // 1: LongRoPE's table of factors
+  RopeDynamic,      // 1: dynamic NTK scaling by RopeFactor
   RopeTheta,
   RopeFactor,           // linear or llama3 scaling factor
   RopeLowFrequency,     // llama3 scaling: low_freq_factor
@@ -59,9 +82,18 @@ enum class Attribute {
   RopeOriginalContext,  // llama3 scaling: original_max_position_embeddings
   WeightTransposed,     // 1: the weight is stored [in, out] (GPT-2's Conv1D)
   TanhApproximation,    // 1: tanh GELU, 0: erf GELU
-  GroupsPerRow,         // normalisation over parts of a row: q/k norm has one group per head
-  BlockRows,            // query rows that one tile of attention handles; set by the profile
-  LossScale,            // factor on the loss, and so on its gradient
+  SecondFeatures,       // columns of the second input
+  GroupsPerRow,         // parts of a row that are treated alike: q/k norm has one group per head
+  Experts,
+  TopK,        // experts per token
+  Tokens,      // a number of tokens that does not depend on the sequence length
+  Height,      // of an image, in pixels or patches; 1 for a sequence
+  Width,       // likewise
+  KernelSize,  // of a convolution or pooling, along every axis that is longer than 1
+  Stride,
+  Padding,
+  BlockRows,  // query rows that one tile of attention handles; set by the profile
+  LossScale,  // factor on the loss, and so on its gradient
   Beta1,
   Beta2,
   WeightDecay,
@@ -94,7 +126,7 @@ class Attributes {
 };
 
 enum class OperatorKind {
-  Input,  // tokens or targets of the batch, int32 [batch, time]
+  Input,  // int32 [batch, tokens], or float32 [batch, tokens, channels] (pixels, sound)
   Embedding,
   PositionEmbedding,
   RmsNorm,
@@ -108,6 +140,28 @@ enum class OperatorKind {
   Add,
   Scale,         // times the attribute Scale
   CrossEntropy,  // inputs logits, targets; output: mean loss
+  Relu,
+  Silu,
+  QuickGelu,
+  Tanh,
+  Sigmoid,
+  SoftCap,       // c tanh(x / c)
+  GateRows,      // inputs x, one gate per row
+  GeGlu,         // inputs gate, up
+  PackedSwiGlu,  // one input that holds gate and up side by side
+  Slice,         // the same columns of every group of a row
+  Concat,        // inputs side by side in every group of a row; a narrower second one is repeated
+  RelativePositionBias,  // learned, [heads, queries, keys]
+  BiasedAttention,       // inputs q, k, v, bias
+  TopK,          // input router scores; output, per token: k weights, then k experts' numbers
+  Dispatch,      // inputs x, routing; rows sorted by expert, a token once per expert it goes to
+  ExpertLinear,  // inputs sorted rows, routing; every expert multiplies its rows
+  Combine,       // inputs sorted rows, routing; weighted sum per token
+  Convolution,   // over an image or sequence of channels; output tokens are its positions
+  PrependToken,  // a learned token before the others
+  SliceTokens,   // some neighbouring tokens
+  AveragePool,   // over squares of an image's tokens
+  MergeTokens,   // inputs text, image features, token numbers: features at placeholders
 };
 
 /// What device code computes; a plan's `compute` instructions name these.
@@ -137,6 +191,53 @@ enum class Kernel {
   Add,
   Scale,
   CrossEntropy,
+  Relu,
+  ReluBackward,
+  Silu,
+  SiluBackward,
+  QuickGelu,
+  QuickGeluBackward,
+  Tanh,
+  TanhBackward,
+  Sigmoid,
+  SigmoidBackward,
+  SoftCap,
+  SoftCapBackward,
+  GateRows,
+  GateRowsBackward,
+  GeGlu,
+  GeGluBackward,
+  PackedSwiGlu,
+  PackedSwiGluBackward,
+  Slice,
+  SliceBackward,
+  Concat,
+  ConcatBackward,
+  RelativePositionBias,
+  RelativePositionBiasBackward,
+  BiasedAttention,
+  BiasedAttentionBackward,
+  TopK,
+  TopKBackward,
+  Dispatch,
+  DispatchBackward,
+  ExpertLinear,
+  ExpertLinearBackwardInput,
+  ExpertLinearBackwardWeight,
+  Combine,
+  CombineBackward,
+  Convolution,
+  ConvolutionBackwardInput,
+  ConvolutionBackwardWeight,
+  ConvolutionBackwardBias,
+  PrependToken,
+  PrependTokenBackward,
+  SliceTokens,
+  SliceTokensBackward,
+  AveragePool,
+  AveragePoolBackward,
+  MergeTokens,
+  MergeTokensBackward,
   SumSquares,
   GradientNorm,
   Adam,
@@ -186,7 +287,7 @@ struct OperatorSpec {
   std::string_view name;
   std::vector<KernelCall> forward;  // none for inputs, else one
   std::vector<KernelCall>
-      backward;             // in execution order; calls about absent parameters are skipped
+      backward;             // in execution order; absent parameters drop out, and empty calls
   int in_place_input = -1;  // output may take this input's bytes over; -1: never
   bool gradient_passes_through = false;  // the gradient of every input is the output's (Add)
   bool gradient_in_forward = false;      // forward writes InputGradient(0) over Input(0) (loss)
@@ -197,12 +298,14 @@ OperatorKind operator_kind_from(std::string_view name);
 /// All entries, in the order of OperatorKind.
 std::span<const OperatorSpec> operator_catalogue();
 
-/// Output type of an operator. Throws InputError when the inputs do not fit the attributes.
+/// Output type of an operator. Throws InputError when an attribute is missing or impossible, or the
+/// inputs do not fit; there must be as many as the catalogue says.
 TensorType infer_output(OperatorKind kind, const Attributes& attributes,
                         std::span<const TensorType> inputs);
 
-/// Types of the statistics that forward writes for backward.
-std::vector<TensorType> statistics_of(OperatorKind kind, const Attributes& attributes);
+/// Types of the statistics that forward writes for backward, of an operator with that output.
+std::vector<TensorType> statistics_of(OperatorKind kind, const Attributes& attributes,
+                                      const TensorType& output);
 
 /// Query rows of one attention tile under `profile`; what the BlockRows attribute is set to.
 std::int64_t attention_block_rows(Profile profile);
@@ -222,6 +325,8 @@ double flops_of(Kernel kernel, const Attributes& attributes);
 /// True for kernels that update a parameter: they read its gradient, a factor on it, the parameter
 /// and its states, and write the latter two.
 bool is_optimizer(Kernel kernel);
+
+bool is_attention(Kernel kernel);
 
 /// True for launches whose speed is that of the matrix units (products and attention).
 bool is_matrix_product(Kernel kernel);

@@ -16,7 +16,8 @@ constexpr std::array<std::string_view, kCategories> kCategoryNames{
     "activations",          "temporaries",         "inputs"};
 constexpr std::array<std::string_view, 4> kSpaceNames{"device", "pinned", "host", "disk"};
 constexpr std::array<std::string_view, kGroups> kGroupNames{"world", "shard", "replicate", "span"};
-constexpr std::array<std::string_view, 3> kSourceNames{"tokens", "targets", "weights"};
+constexpr std::array<std::string_view, kSources> kSourceNames{"tokens", "targets", "weights",
+                                                              "input"};
 constexpr std::array<std::string_view, 3> kSinkNames{"loss", "gradient_norm", "weights"};
 constexpr std::array<std::string_view, 3> kWhyNames{"data", "reuse", "throttle"};
 constexpr std::array<std::string_view, std::variant_size_v<Operation>> kKindNames{

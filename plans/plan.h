@@ -133,8 +133,8 @@ struct Broadcast {
   int root = 0;
   bool operator==(const Broadcast&) const = default;
 };
-enum class Source { Tokens, Targets, Weights };
-constexpr int kSources = 3;
+enum class Source { Tokens, Targets, Weights, Input };  // Input: pixels, sound, what else there is
+constexpr int kSources = 4;
 std::string_view to_string(Source source);
 struct Read {
   Source source = Source::Tokens;
@@ -305,6 +305,7 @@ struct Plan {
   std::int64_t parameter_count = 0;
   std::optional<Bytes> buffers_bytes;  // non-trainable state of the model
   double model_flops_per_token = 0;    // forward + backward, without recomputation
+  std::vector<std::string> remarks;    // what of the model is left out or taken for granted
 
   std::int64_t world_size() const { return mesh.replicate * mesh.shard; }
   /// How many ranks `classes` tells apart: those of a shard group, whose replicas are alike;

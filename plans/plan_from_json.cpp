@@ -402,6 +402,9 @@ void read_sizes(const JsonCursor& root, Plan& plan) {
   if (const auto buffers = model.find("buffers_bytes"))
     plan.buffers_bytes = buffers->integer(0, kMaxTotalBytes);
   plan.model_flops_per_token = model.at("flops_per_token").real();
+  if (const auto remarks = model.find("remarks"))
+    for (const JsonCursor& remark : remarks->elements())
+      plan.remarks.push_back(remark.text());
 }
 
 }  // namespace

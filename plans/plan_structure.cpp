@@ -264,6 +264,7 @@ class StructureCheck {
   void check_operands(const Instruction& i, const Read& read) {
     if (!has_operands(i, 0, 1)) return;
     if (read.source == Source::Weights) return check_weights(i, i.writes[0]);
+    if (read.source == Source::Input) return;  // pixels, sound: of any size
     const TrainingJob& training = plan_.job.training;
     check_size(i, i.writes[0], Extent(training.micro_batch) * training.sequence_length);
     check_dtype(i, i.writes[0], {Dtype::Int32});

@@ -63,6 +63,7 @@ void TrainingStep::begin() {
       stretch.updates = 0;
   losses_ = {};
   tokens_read_ = targets_read_ = losses_written_ = 0;
+  inputs_read_.clear();
   norms_.clear();
   norm_values_.clear();
   norms_written_.clear();
@@ -119,7 +120,9 @@ void TrainingStep::read(InstructionId id, Source source) {
   if (source == Source::Weights)
     return contents_.write(id, 0,
                            weights(instruction.unit, instruction.writes[0], Weights::Initial));
-  int& batches = source == Source::Tokens ? tokens_read_ : targets_read_;
+  int& batches = source == Source::Tokens    ? tokens_read_
+                 : source == Source::Targets ? targets_read_
+                                             : inputs_read_[id];
   contents_.write(id, 0, values_.opaque(instruction.writes[0].elems, batches++));
 }
 

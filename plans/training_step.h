@@ -85,9 +85,10 @@ class TrainingStep {
   std::vector<std::vector<Stretch>> stretches_;  // by unit
   std::vector<Norm> norms_;
   std::unordered_map<ValueId, NormValue> norm_values_;
-  Terms losses_;          // of this step
-  int tokens_read_ = 0;   // in this step
-  int targets_read_ = 0;  // likewise
+  Terms losses_;                                        // of this step
+  int tokens_read_ = 0;                                 // in this step
+  int targets_read_ = 0;                                // likewise
+  std::unordered_map<InstructionId, int> inputs_read_;  // likewise, by instruction
   int losses_written_ = 0;
   std::vector<std::size_t> norms_written_;  // of norms_
 };

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "kernels/gemm.h"
 #include "runtime/device.h"
 
@@ -11,5 +13,9 @@ namespace shardplan::cpu {
 /// runs in float32, and results rounded once. Throws InputError when the launch has other operands
 /// than the kernel takes.
 void launch(Gemm gemm, const Launch& launch);
+
+/// What the CPU lacks to run that kernel with those attributes, e.g. "rope with rope_yarn"; empty
+/// when nothing.
+std::string missing_kernel(Kernel kernel, const Attributes& attributes);
 
 }  // namespace shardplan::cpu

@@ -14,6 +14,7 @@
 
 #include "plans/error.h"
 #include "runtime/comm/thread_communicator.h"
+#include "runtime/cpu_kernels.h"
 #include "runtime/host_memory.h"
 #include "runtime/optimizer_state.h"
 #include "runtime/rank.h"
@@ -24,6 +25,22 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kScalars{"learning_rate", "bias_correction1",
                                                    "bias_correction2"};
+
+/// What can be planned but not executed is refused by name.
+void expect_kernel(const Instruction& instruction) {
+  if (const auto* compute = std::get_if<Compute>(&instruction.operation)) {
+    const std::string missing = cpu::missing_kernel(compute->kernel, compute->attributes);
+    if (!missing.empty())
+      throw InputError(
+          fmt::format("'{}': there is no CPU kernel for {} yet; the plan can be simulated, not run",
+                      instruction.name, missing));
+  }
+  const auto* read = std::get_if<Read>(&instruction.operation);
+  if (read && read->source == Source::Input)
+    throw InputError(
+        fmt::format("'{}': runs read tokens and targets only; the plan can be simulated, not run",
+                    instruction.name));
+}
 
 void expect_executable(const Plan& plan) {
   if (!is_cpu(plan.profile))
@@ -36,6 +53,8 @@ void expect_executable(const Plan& plan) {
       throw InputError(
           fmt::format("buffer '{}' lies in {} memory, CPU ranks have device memory only",
                       buffer.name, to_string(buffer.space)));
+  for (const Instruction& instruction : plan.instructions)
+    expect_kernel(instruction);
   for (const std::string& name : plan.scalars)
     if (std::ranges::find(kScalars, name) == kScalars.end())
       throw InputError(fmt::format("scalar '{}' is not known, expected one of {}", name,

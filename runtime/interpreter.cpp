@@ -71,7 +71,9 @@ struct Interpreter::Execution {
       case Source::Weights:
         return self.data_.weight_source->read(unit(), pieces(instruction.writes[0]),
                                               elements<float>(written()));
+      case Source::Input: break;
     }
+    check(false, "plans with other inputs are refused before they run");
   }
   void operator()(const Write& write) const {
     switch (write.sink) {

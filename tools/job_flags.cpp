@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 
@@ -56,8 +57,10 @@ int count_of(std::string_view flag, const std::string& text) {
 std::vector<Setting> settings_of(const FieldFlag& flag, const std::string& value) {
   const std::string where = fmt::format("{} {}", flag.flag, value);
   std::vector<Setting> settings{{fmt::format("{}={}", flag.field, yaml_scalar(value)), where}};
-  if (flag.field == "model.preset") settings.emplace_back("model.hf_config=null", where);
-  if (flag.field == "model.hf_config") settings.emplace_back("model.preset=null", where);
+  const std::array<std::string_view, 3> kModels{"model.preset", "model.hf_config", "model.graph"};
+  if (std::ranges::find(kModels, flag.field) == kModels.end()) return settings;
+  for (const std::string_view other : kModels)
+    if (other != flag.field) settings.emplace_back(fmt::format("{}=null", other), where);
   return settings;
 }
 

@@ -22,6 +22,8 @@ struct FieldFlag {
 inline constexpr std::array kFieldFlags{
     FieldFlag{"--model", "NAME", "model.preset", "preset or Hugging Face id"},
     FieldFlag{"--hf-config", "PATH", "model.hf_config", "config.json, or the folder that holds it"},
+    FieldFlag{"--graph", "PATH", "model.graph", "graph YAML of a model of your own"},
+    FieldFlag{"--as-family", "FAMILY", "model.as_family", "model_type to read the config.json as"},
     FieldFlag{"--gpu", "NAME", "cluster.gpu", "GPU of the catalogue, or cpu"},
     FieldFlag{"--seq", "TOKENS", "training.sequence_length", "sequence length"},
     FieldFlag{"--micro-batch", "N", "training.micro_batch", "sequences per GPU and step"},

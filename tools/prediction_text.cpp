@@ -84,7 +84,8 @@ std::string classes_text(const Plan& plan) {
 }
 
 std::string model_name(const ModelJob& model) {
-  return !model.preset.empty() ? model.preset : model.hf_config;
+  if (!model.preset.empty()) return model.preset;
+  return !model.hf_config.empty() ? model.hf_config : model.graph;
 }
 
 std::string heading(const Palette& palette, std::string_view text) {
@@ -206,6 +207,8 @@ std::string summary_text(const Plan& plan, const std::string& plan_hash) {
   table.add({"ranks", classes_text(plan)});
   table.add({"plan", fmt::format("{} instructions, {} buffers, verified, hash {}",
                                  plan.instructions.size(), plan.buffers.size(), plan_hash)});
+  for (const std::string& remark : plan.remarks)
+    table.add({"note", remark});
   return table.text();
 }
 

@@ -8,16 +8,6 @@
 namespace shardplan {
 namespace {
 
-bool is_attention(Kernel kernel) {
-  switch (kernel) {
-    case Kernel::Attention:
-    case Kernel::AttentionBackward:
-    case Kernel::PackedAttention:
-    case Kernel::PackedAttentionBackward: return true;
-    default: return false;
-  }
-}
-
 bool looks_rows_up(const Instruction& instruction) {
   const auto* compute = std::get_if<Compute>(&instruction.operation);
   return compute != nullptr &&

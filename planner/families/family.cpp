@@ -1,60 +1,60 @@
 #include "planner/families/family.h"
 
-#include <fmt/format.h>
-
 #include <array>
 
 namespace shardplan {
 
 std::span<const Family> families() {
   static constexpr std::array kFamilies{
-      Family{"llama", "LlamaForCausalLM", build_llama},
-      Family{"mistral", "MistralForCausalLM", build_mistral},
-      Family{"qwen2", "Qwen2ForCausalLM", build_qwen2},
-      Family{"qwen3", "Qwen3ForCausalLM", build_qwen3},
-      Family{"gpt2", "GPT2LMHeadModel", build_gpt2},
+      Family{"llama", "LlamaForCausalLM", describe_llama},
+      Family{"mistral", "MistralForCausalLM", describe_mistral},
+      Family{"mixtral", "MixtralForCausalLM", describe_mixtral},
+      Family{"qwen2", "Qwen2ForCausalLM", describe_qwen2},
+      Family{"qwen2_moe", "Qwen2MoeForCausalLM", describe_qwen2_moe},
+      Family{"qwen3", "Qwen3ForCausalLM", describe_qwen3},
+      Family{"qwen3_moe", "Qwen3MoeForCausalLM", describe_qwen3_moe},
+      Family{"gemma", "GemmaForCausalLM", describe_gemma},
+      Family{"gemma2", "Gemma2ForCausalLM", describe_gemma2},
+      Family{"gemma3_text", "Gemma3ForCausalLM", describe_gemma3_text},
+      Family{"phi", "PhiForCausalLM", describe_phi},
+      Family{"phi3", "Phi3ForCausalLM", describe_phi3},
+      Family{"phimoe", "PhimoeForCausalLM", describe_phimoe},
+      Family{"gpt2", "GPT2LMHeadModel", describe_gpt2},
+      Family{"gpt_bigcode", "GPTBigCodeForCausalLM", describe_gpt_bigcode},
+      Family{"gpt_neo", "GPTNeoForCausalLM", describe_gpt_neo},
+      Family{"gpt_neox", "GPTNeoXForCausalLM", describe_gpt_neox},
+      Family{"gptj", "GPTJForCausalLM", describe_gptj},
+      Family{"codegen", "CodeGenForCausalLM", describe_codegen},
+      Family{"opt", "OPTForCausalLM", describe_opt},
+      Family{"bloom", "BloomForCausalLM", describe_bloom},
+      Family{"falcon", "FalconForCausalLM", describe_falcon},
+      Family{"mpt", "MptForCausalLM", describe_mpt},
+      Family{"starcoder2", "Starcoder2ForCausalLM", describe_starcoder2},
+      Family{"olmo", "OlmoForCausalLM", describe_olmo},
+      Family{"olmo2", "Olmo2ForCausalLM", describe_olmo2},
+      Family{"olmoe", "OlmoeForCausalLM", describe_olmoe},
+      Family{"deepseek_v2", "DeepseekV2ForCausalLM", describe_deepseek_v2},
+      Family{"deepseek_v3", "DeepseekV3ForCausalLM", describe_deepseek_v3},
+      Family{"cohere", "CohereForCausalLM", describe_cohere},
+      Family{"cohere2", "Cohere2ForCausalLM", describe_cohere2},
+      Family{"stablelm", "StableLmForCausalLM", describe_stablelm},
+      Family{"granite", "GraniteForCausalLM", describe_granite},
+      Family{"smollm3", "SmolLM3ForCausalLM", describe_smollm3},
+      Family{"glm", "GlmForCausalLM", describe_glm},
+      Family{"glm4", "Glm4ForCausalLM", describe_glm4},
+      Family{"chatglm", "ChatGLMForConditionalGeneration", describe_chatglm},
+      Family{"bert", "BertForMaskedLM", nullptr, build_bert},
+      Family{"roberta", "RobertaForMaskedLM", nullptr, build_roberta},
+      Family{"xlm-roberta", "XLMRobertaForMaskedLM", nullptr, build_xlm_roberta},
+      Family{"distilbert", "DistilBertForMaskedLM", nullptr, build_distilbert},
+      Family{"t5", "T5ForConditionalGeneration", nullptr, build_t5},
+      Family{"mt5", "MT5ForConditionalGeneration", nullptr, build_mt5},
+      Family{"vit", "ViTForImageClassification", nullptr, build_vit},
+      Family{"whisper", "WhisperForConditionalGeneration", nullptr, build_whisper},
+      Family{"llava", "LlavaForConditionalGeneration", nullptr, build_llava},
+      Family{"gemma3", "Gemma3ForConditionalGeneration", nullptr, build_gemma3},
   };
   return kFamilies;
-}
-
-std::int64_t required_integer(ModelConfig& config, std::string_view key, std::int64_t most,
-                              std::string_view alias) {
-  const Node* node = config.fields.find(key);
-  if (node == nullptr && !alias.empty()) node = config.fields.find(alias);
-  if (node == nullptr) config.fields.fail(fmt::format("'{}' is missing", key));
-  return integer_of(*node, key, 1, most);
-}
-
-std::int64_t layers_of(ModelConfig& config, std::string_view key, std::string_view alias) {
-  const std::int64_t layers = required_integer(config, key, kMostLayers, alias);
-  if (!config.layers) return layers;
-  if (*config.layers < 1 || *config.layers > kMostLayers)
-    throw InputError(fmt::format("{} layers: expected 1 to {}", *config.layers, kMostLayers));
-  return *config.layers;
-}
-
-bool is_tied(ModelConfig& config, bool by_class) {
-  bool tied = by_class;
-  config.fields.read("tie_word_embeddings", tied);
-  return config.tie_word_embeddings.value_or(tied);
-}
-
-std::vector<std::string> remarks_on(ModelConfig& config, std::span<const std::string_view> dropouts,
-                                    std::string_view model_class) {
-  std::vector<std::string> remarks;
-  for (const std::string_view key : dropouts) {
-    double probability = 0;
-    config.fields.read(key, probability, 0, 1);
-    if (probability > 0) remarks.push_back(fmt::format("{} {} is not applied", key, probability));
-  }
-  if (config.fields.find("quantization_config") != nullptr)
-    remarks.emplace_back("quantization_config is ignored: parameters count unquantised");
-  if (const Node* classes = config.fields.find("architectures")) {
-    const auto names = texts_of(*classes, "architectures");
-    if (!names.empty() && names.front() != model_class)
-      remarks.push_back(fmt::format("planned as {}, not as {}", model_class, names.front()));
-  }
-  return remarks;
 }
 
 }  // namespace shardplan

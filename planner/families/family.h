@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "plans/document.h"
-#include "plans/model_graph.h"
 
 namespace shardplan {
 
@@ -15,41 +15,73 @@ namespace shardplan {
 struct ModelConfig {
   Fields fields;
   std::optional<bool> tie_word_embeddings;
-  std::optional<int> layers;  // blocks
+  std::optional<int> layers;              // blocks
+  std::vector<std::string> remarks = {};  // what the graph leaves out or takes for granted
 };
 
-/// Models of one config.json `model_type`. To add a family: its builder in a file of this folder,
-/// declared below, and a row in families().
+struct Decoder;
+struct ModelGraph;
+
+/// Models of one config.json `model_type`. To add a family: a file of this folder that describes
+/// it, declared below, and a row in families().
 struct Family {
   std::string_view model_type;   // "llama"
   std::string_view model_class;  // "LlamaForCausalLM", what transformers makes of the type
-  /// Builds the graph. Throws InputError for a config that makes no sense or is not supported yet.
-  ModelGraph (*build)(ModelConfig& config);
+  /// What distinguishes a decoder-only language model. Throws InputError for a config that makes no
+  /// sense or is not supported yet.
+  Decoder (*describe)(ModelConfig& config) = nullptr;
+  /// The graph of another kind of model; one of the two is there.
+  ModelGraph (*build)(ModelConfig& config) = nullptr;
 };
 std::span<const Family> families();
 
-ModelGraph build_llama(ModelConfig& config);
-ModelGraph build_mistral(ModelConfig& config);
-ModelGraph build_qwen2(ModelConfig& config);
-ModelGraph build_qwen3(ModelConfig& config);
-ModelGraph build_gpt2(ModelConfig& config);
+Decoder describe_llama(ModelConfig& config);
+Decoder describe_mistral(ModelConfig& config);
+Decoder describe_mixtral(ModelConfig& config);
+Decoder describe_qwen2(ModelConfig& config);
+Decoder describe_qwen2_moe(ModelConfig& config);
+Decoder describe_qwen3(ModelConfig& config);
+Decoder describe_qwen3_moe(ModelConfig& config);
+Decoder describe_gemma(ModelConfig& config);
+Decoder describe_gemma2(ModelConfig& config);
+Decoder describe_gemma3_text(ModelConfig& config);
+Decoder describe_phi(ModelConfig& config);
+Decoder describe_phi3(ModelConfig& config);
+Decoder describe_phimoe(ModelConfig& config);
+Decoder describe_gpt2(ModelConfig& config);
+Decoder describe_gpt_bigcode(ModelConfig& config);
+Decoder describe_gpt_neo(ModelConfig& config);
+Decoder describe_gpt_neox(ModelConfig& config);
+Decoder describe_gptj(ModelConfig& config);
+Decoder describe_codegen(ModelConfig& config);
+Decoder describe_opt(ModelConfig& config);
+Decoder describe_bloom(ModelConfig& config);
+Decoder describe_falcon(ModelConfig& config);
+Decoder describe_mpt(ModelConfig& config);
+Decoder describe_starcoder2(ModelConfig& config);
+Decoder describe_olmo(ModelConfig& config);
+Decoder describe_olmo2(ModelConfig& config);
+Decoder describe_olmoe(ModelConfig& config);
+Decoder describe_deepseek_v2(ModelConfig& config);
+Decoder describe_deepseek_v3(ModelConfig& config);
+Decoder describe_cohere(ModelConfig& config);
+Decoder describe_cohere2(ModelConfig& config);
+Decoder describe_stablelm(ModelConfig& config);
+Decoder describe_granite(ModelConfig& config);
+Decoder describe_smollm3(ModelConfig& config);
+Decoder describe_glm(ModelConfig& config);
+Decoder describe_glm4(ModelConfig& config);
+Decoder describe_chatglm(ModelConfig& config);
 
-/// The integer at `key` or, when absent, at `alias`. Throws InputError when both are absent.
-std::int64_t required_integer(ModelConfig& config, std::string_view key, std::int64_t most,
-                              std::string_view alias = {});
-/// Number of blocks: the job's, else the config's.
-std::int64_t layers_of(ModelConfig& config, std::string_view key, std::string_view alias = {});
-/// True when head and embedding share their weight; `by_class` when neither job nor config says.
-bool is_tied(ModelConfig& config, bool by_class);
-/// Remarks on fields that every family leaves out: dropout, quantisation, another head.
-std::vector<std::string> remarks_on(ModelConfig& config, std::span<const std::string_view> dropouts,
-                                    std::string_view model_class);
-
-// Largest sizes of a config; far above any model, and small enough that no product overflows.
-constexpr std::int64_t kMostLayers = 2'048;
-constexpr std::int64_t kMostChannels = 1 << 17;
-constexpr std::int64_t kMostIntermediate = 1 << 19;
-constexpr std::int64_t kMostVocabulary = 1 << 22;
-constexpr std::int64_t kMostPositions = 1 << 28;
+ModelGraph build_bert(ModelConfig& config);
+ModelGraph build_roberta(ModelConfig& config);
+ModelGraph build_xlm_roberta(ModelConfig& config);
+ModelGraph build_distilbert(ModelConfig& config);
+ModelGraph build_t5(ModelConfig& config);
+ModelGraph build_mt5(ModelConfig& config);
+ModelGraph build_vit(ModelConfig& config);
+ModelGraph build_whisper(ModelConfig& config);
+ModelGraph build_llava(ModelConfig& config);
+ModelGraph build_gemma3(ModelConfig& config);
 
 }  // namespace shardplan

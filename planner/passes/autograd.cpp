@@ -7,6 +7,7 @@
 
 #include "planner/passes/recomputation.h"
 #include "plans/error.h"
+#include "plans/kernel_operands.h"
 
 namespace shardplan {
 namespace {
@@ -56,8 +57,6 @@ class Differentiator {
                         "(find_unused_parameters cannot be planned); freeze it by model.trainable",
                         graph_.parameters[p].name));
     mark_activations();
-    tape_.tokens = forward_[0].output;
-    tape_.targets = forward_[1].output;
     tape_.loss = forward_[vertices_ - 1].output;
     return std::move(tape_);
   }
@@ -103,7 +102,7 @@ class Differentiator {
     results.output = slot >= 0 && may_overwrite(vertex, slot)
                          ? made[inputs_[vertex][slot]].output
                          : new_value(node.module + ".output", node.output);
-    for (const TensorType& type : statistics_of(node.kind, node.attributes))
+    for (const TensorType& type : statistics_of(node.kind, node.attributes, node.output))
       results.statistics.push_back(
           new_value(fmt::format("{}.statistic{}", node.module, results.statistics.size()),
                     type.dtype, type.elements(settings_.sizes)));
@@ -113,6 +112,8 @@ class Differentiator {
   void forward(int vertex) {
     const OperatorSpec& catalogue = spec(op(vertex).kind);
     forward_[vertex] = new_results(vertex, forward_);
+    if (catalogue.kind == OperatorKind::Input)
+      tape_.inputs.push_back({vertex, forward_[vertex].output});
     if (catalogue.gradient_in_forward) {
       const int input = inputs_[vertex][0];
       check(may_overwrite(vertex, 0), "the loss is the only reader of the logits");
@@ -158,18 +159,17 @@ class Differentiator {
   /// Whether backward is to compute the result `role`.
   bool wanted(int vertex, const Role& role) const {
     if (role.kind == Role::Kind::InputGradient) return needs_gradient(inputs_[vertex][role.index]);
-    return role.kind == Role::Kind::ParameterGradient && has_parameter(vertex, role) &&
+    return role.kind == Role::Kind::ParameterGradient && !absent(vertex, role) &&
            graph_.parameters[op(vertex).parameters[role.index]].trainable;
   }
 
-  bool has_parameter(int vertex, const Role& role) const {
-    return role.index < static_cast<int>(op(vertex).parameters.size());
+  /// True for a parameter, or its gradient, that this operator does without (bias).
+  bool absent(int vertex, const Role& role) const {
+    return (role.kind == Role::Kind::Parameter || role.kind == Role::Kind::ParameterGradient) &&
+           role.index >= static_cast<int>(op(vertex).parameters.size());
   }
 
-  /// Emits `call`, unless it is about an absent parameter.
   void launch(int vertex, const KernelCall& call, Pass pass) {
-    for (const Role& role : call.writes)
-      if (role.kind == Role::Kind::ParameterGradient && !has_parameter(vertex, role)) return;
     TapeLaunch launch{.kernel = call.kernel,
                       .attributes = launch_attributes(vertex),
                       .vertex = vertex,
@@ -177,11 +177,11 @@ class Differentiator {
                       .reads = {},
                       .writes = {}};
     for (const Role& role : call.reads)
-      if (role.kind != Role::Kind::Parameter || has_parameter(vertex, role))
-        launch.reads.push_back(operand(vertex, role, pass));
+      if (!absent(vertex, role)) launch.reads.push_back(operand(vertex, role, pass));
     std::vector<std::pair<int, int>>
         sums;  // {vertex, value}: gradients that need an addition after
     for (const Role& role : call.writes) {
+      if (absent(vertex, role)) continue;
       const std::optional<TapeOperand> target = result(vertex, call, role, pass, launch, sums);
       if (target) launch.writes.push_back(*target);
     }
@@ -219,15 +219,26 @@ class Differentiator {
 
   Attributes launch_attributes(int vertex) const {
     Attributes attributes = op(vertex).attributes;
-    attributes.set(Attribute::Batch, static_cast<double>(settings_.sizes.batch));
-    attributes.set(Attribute::Time, static_cast<double>(settings_.sizes.time));
+    set_rows(vertex, attributes);
     const OperatorKind kind = op(vertex).kind;
-    if (kind == OperatorKind::Attention || kind == OperatorKind::PackedAttention)
+    if (is_attention(spec(kind).forward.front().kernel))
       attributes.set(Attribute::BlockRows,
                      static_cast<double>(attention_block_rows(settings_.profile)));
     if (kind == OperatorKind::CrossEntropy)
       attributes.set(Attribute::LossScale, settings_.loss_scale);
     return attributes;
+  }
+
+  /// Rows of the output (of a loss: of its input), and those of an input that has others.
+  void set_rows(int vertex, Attributes& attributes) const {
+    const auto& inputs = inputs_[vertex];
+    const bool scalar = op(vertex).output.dimensions.size() < 2;
+    const std::int64_t rows = op(scalar ? inputs[0] : vertex).output.rows(settings_.sizes);
+    attributes.set(Attribute::Batch, static_cast<double>(settings_.sizes.batch));
+    attributes.set(Attribute::Time, static_cast<double>(rows));
+    for (const int input : inputs)
+      if (const std::int64_t source = op(input).output.rows(settings_.sizes); source != rows)
+        attributes.set(Attribute::SourceTime, static_cast<double>(source));
   }
 
   /// Where a kernel of the pass finds what it reads, or puts its output and statistics.
@@ -297,7 +308,7 @@ class Differentiator {
     const int own = gradients_[vertex];
     const int sum = gradients_[input];
     if (spec(op(vertex).kind).gradient_in_forward) return sum;
-    if (sum != kNone && sum != own && exclusive(sum, input)) {
+    if (sum != kNone && sum != own && exclusive(sum, input) && accumulates(call.kernel)) {
       launch.reads.push_back({TapeOperand::Kind::Value, sum});
       return sum;
     }
@@ -364,8 +375,8 @@ class Differentiator {
         for (const TapeOperand& write : launch.writes)
           made[write.index] = Made::Again;
     }
-    for (const int input : {forward_[0].output, forward_[1].output})
-      tape_.values[input].category = Category::Inputs;
+    for (const TapeInput& input : tape_.inputs)
+      tape_.values[input.value].category = Category::Inputs;
   }
 
   const ModelGraph& graph_;

@@ -34,14 +34,19 @@ struct TapeLaunch {
   std::vector<TapeOperand> writes;
 };
 
+/// What the batch gives: the value and the Input operator that it comes from.
+struct TapeInput {
+  int vertex = -1;
+  int value = -1;
+};
+
 /// Forward and backward of one micro-batch, in execution order.
 struct Tape {
   std::vector<TapeValue> values;
   std::vector<TapeLaunch> forward;
   std::vector<TapeLaunch> backward;
-  int tokens = -1;  // values
-  int targets = -1;
-  int loss = -1;
+  std::vector<TapeInput> inputs;
+  int loss = -1;  // value
 };
 
 struct TapeSettings {

@@ -70,12 +70,14 @@ void MicroStep::follow(InstructionId first) {
 }
 
 void MicroStep::read_batch() {
-  const auto read = [&](const char* name, Source source, int value) {
-    emitter_.emit(name, {Stream::HostToDevice, Phase::Forward}, Read{source}, {},
-                  {emitter_.whole(value_buffer(value))});
-  };
-  read("read_tokens", Source::Tokens, tape_.tokens);
-  read("read_targets", Source::Targets, tape_.targets);
+  for (const TapeInput& input : tape_.inputs) {
+    const std::string& name = graph_.dag[input.vertex].module;
+    const Source source = name == "tokens"    ? Source::Tokens
+                          : name == "targets" ? Source::Targets
+                                              : Source::Input;
+    emitter_.emit("read_" + name, {Stream::HostToDevice, Phase::Forward}, Read{source}, {},
+                  {emitter_.whole(value_buffer(input.value))});
+  }
 }
 
 BufferId MicroStep::value_buffer(int value) {

@@ -27,7 +27,8 @@ bool computes_again(const ActivationCheckpointing& checkpointing, int block, Ope
 std::vector<std::string> block_modules(const ModelGraph& graph) {
   std::vector<std::string> blocks;
   for (const Module& module : graph.modules)
-    if (module.class_name == graph.block_class) blocks.push_back(module.path);
+    if (std::ranges::find(graph.block_classes, module.class_name) != graph.block_classes.end())
+      blocks.push_back(module.path);
   return blocks;
 }
 

@@ -8,7 +8,8 @@
 
 namespace shardplan {
 
-/// Paths of the model's blocks: the modules of ModelGraph::block_class, in the order of the model.
+/// Paths of the model's blocks: the modules of ModelGraph::block_classes, in the order of the
+/// model.
 std::vector<std::string> block_modules(const ModelGraph& graph);
 
 /// Which results of forward are not kept for backward (activation checkpointing). `full`: those of

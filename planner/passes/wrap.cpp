@@ -72,9 +72,8 @@ std::vector<std::string> wrapped_modules(const ModelGraph& graph, const WrapPoli
   switch (policy.kind) {
     case WrapPolicy::Kind::None: return {};
     case WrapPolicy::Kind::Transformer:
-      return modules_of_class(graph, policy.layer_classes.empty()
-                                         ? std::vector<std::string>{graph.block_class}
-                                         : policy.layer_classes);
+      return modules_of_class(
+          graph, policy.layer_classes.empty() ? graph.block_classes : policy.layer_classes);
     case WrapPolicy::Kind::Modules:
       for (const std::string& name : policy.names)
         if (std::ranges::none_of(graph.modules, [&](const Module& m) { return m.path == name; }))

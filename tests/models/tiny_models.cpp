@@ -11,7 +11,7 @@ class Builder {
 
   ModelGraph build() {
     graph_.family = "llama";
-    graph_.block_class = "LlamaDecoderLayer";
+    graph_.block_classes = {"LlamaDecoderLayer"};
     graph_.modules = {{"", "LlamaForCausalLM"},
                       {"model", "LlamaModel"},
                       {"model.embed_tokens", "Embedding"},

@@ -11,6 +11,7 @@
 #include "plans/error.h"
 #include "tests/oracle/allocator.h"
 #include "tests/oracle/arena.h"
+#include "tests/oracle/configs.h"
 #include "tests/oracle/launch.h"
 #include "tests/oracle/mutants.h"
 #include "tests/oracle/numerics.h"
@@ -52,6 +53,12 @@ int run_program(int argc, char** argv) {
   add("allocator", "The caching allocator, by request and sequence",
       [&](Form form) { return allocator(requests, form); })
       ->add_option("FILE", requests, "Requests and the figures after each")
+      ->required();
+
+  std::string config_folder;
+  add("configs", "Parameter counts of config.json files",
+      [&](Form form) { return configs(config_folder, form); })
+      ->add_option("DIR", config_folder, "Folder of NAME/config.json and params.csv")
       ->required();
 
   std::string launch_folder;
