@@ -43,10 +43,12 @@ std::vector<int> ModelGraph::inputs_of(int vertex) const {
 }
 
 std::int64_t ModelGraph::parameter_count() const {
-  std::int64_t count = 0;
+  Extent count = 0;
   for (const Parameter& parameter : parameters)
-    count += parameter.elements();
-  return count;
+    count = count + parameter.elements();
+  if (count.value() > kMostElements)
+    throw InputError(fmt::format("a model of more than {} parameters", kMostElements));
+  return count.value();
 }
 
 std::optional<std::int64_t> ModelGraph::most_positions() const {

@@ -53,6 +53,7 @@ struct ModelGraph {
   /// Vertices that feed `vertex`, by slot.
   std::vector<int> inputs_of(int vertex) const;
 
+  /// Throws InputError when they are more than kMostElements.
   std::int64_t parameter_count() const;
   /// Tokens of the longest sequence that all learned position tables cover; none: there are none.
   std::optional<std::int64_t> most_positions() const;

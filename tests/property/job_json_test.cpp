@@ -161,7 +161,12 @@ TrainingJob any_training() {
 /// A job that a job file can describe, fully resolved.
 Job any_job() {
   Job job;
-  (*rc::gen::arbitrary<bool>() ? job.model.preset : job.model.hf_config) = any_text();
+  switch (*rc::gen::inRange(0, 3)) {
+    case 0: job.model.preset = any_text(); break;
+    case 1: job.model.hf_config = any_text(); break;
+    default: job.model.graph = any_text(); break;
+  }
+  job.model.as_family = any_of<std::string>({"", "llama"});
   if (*rc::gen::arbitrary<bool>()) job.model.tie_word_embeddings = *rc::gen::arbitrary<bool>();
   if (*rc::gen::arbitrary<bool>()) job.model.trainable = {"lm_head", "model.layers.*"};
   if (*rc::gen::arbitrary<bool>())

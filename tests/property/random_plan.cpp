@@ -172,6 +172,7 @@ Plan random_plan() {
   plan.arena = {draw(0, 1 << 20), draw(0, 1 << 20), draw(0, 1 << 20)};
   plan.parameter_count = draw(0, 1000);
   if (draw(0, 1) == 1) plan.buffers_bytes = draw(0, 1000);
+  if (draw(0, 1) == 1) plan.remarks = {"dropout 0.1 is not applied"};
   plan.model_flops_per_token = draw(0, 1000) / 3.0;
   add_buffers(plan);
   add_units(plan);

@@ -99,6 +99,23 @@ TEST(ConfigTraps, T5IsTiedWhateverTheFileSaysAndSaysSo) {
   EXPECT_EQ(operators(graph_of("t5", sizes), OperatorKind::Scale).size(), 1U);
 }
 
+TEST(ConfigTraps, T5WithAHeadOfItsOwnIsCountedWhenTheJobSaysSo) {
+  const std::string flan = SHARDPLAN_SOURCE_DIR "/tests/oracle/configs/flan-t5-xl";
+  EXPECT_EQ(build_model({.hf_config = flan}).parameter_count(), 2783959040);
+  EXPECT_EQ(build_model({.hf_config = flan, .tie_word_embeddings = false}).parameter_count(),
+            2849757184);  // as the published checkpoint
+}
+
+TEST(ConfigTraps, KeysAndValuesHaveTheDeclaredHeadWidth) {
+  const ModelGraph graph = graph_of("gemma2", R"("hidden_size": 3584, "num_attention_heads": 16,
+      "num_key_value_heads": 8, "head_dim": 256, "num_hidden_layers": 1, "vocab_size": 512)");
+  const std::string attention = "model.layers.0.self_attn.";
+  std::int64_t channels = 0;
+  for (const char* name : {"k_proj.weight", "v_proj.weight"})
+    channels += shape_of(graph, attention + name).front();
+  EXPECT_EQ(channels * size_of(Dtype::BFloat16), 8192);  // bytes of a token in a layer's cache
+}
+
 TEST(ConfigTraps, NestedTextConfigTakesClassDefaultsAndTheOuterTie) {
   const std::string vision = R"("vision_config": {"model_type": "clip_vision_model",
       "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2,

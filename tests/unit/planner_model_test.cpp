@@ -298,6 +298,17 @@ TEST(Config, UnknownFamiliesNameTheKnownOnes) {
   EXPECT_THAT(complaint("{}"), HasSubstr("'model_type' is missing"));
 }
 
+TEST(Config, IsReadAsOfTheFamilyThatTheJobNames) {
+  const std::string unknown = tiny_llama("", "yi");
+  const ModelGraph graph =
+      model_from_config(unknown, "c.json", std::nullopt, std::nullopt, "llama");
+  EXPECT_EQ(graph.parameter_count(), graph_of(tiny_llama()).parameter_count());
+  EXPECT_THAT(graph.remarks, ElementsAre("read as of the family llama"));
+  EXPECT_THAT(complaint(unknown), HasSubstr("--as-family reads it as one of them"));
+  EXPECT_THROW(model_from_config(unknown, "c.json", std::nullopt, std::nullopt, "lama"),
+               InputError);
+}
+
 TEST(Config, WithoutTypeIsToldByItsClass) {
   EXPECT_EQ(graph_of(R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 512, "n_embd": 60,
                          "n_layer": 3, "n_head": 3})")
