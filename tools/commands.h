@@ -79,7 +79,6 @@ int check_command(const CheckOptions& options);
 struct ImportCommandOptions {
   std::string tool;       // accelerate, deepspeed or hf
   JobFlags job;           // its path is the other tool's file
-  std::string as_family;  // hf: the family to read the config as; empty: as it says
   std::string output;     // job file to write; empty: standard output
   bool json = false;
 };

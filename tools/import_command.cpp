@@ -54,9 +54,6 @@ Imported import_model(const ImportCommandOptions& options, const Hardware& hardw
   const FieldFlag& config = *std::ranges::find(kFieldFlags, "model.hf_config", &FieldFlag::field);
   for (Setting& setting : settings_of(config, flags.path))
     flags.settings.push_back(std::move(setting));
-  if (!options.as_family.empty())
-    flags.settings.emplace_back("model.as_family=" + options.as_family,
-                                "--as-family " + options.as_family);
   return import_hf(job_from("", "command line", flags, hardware));
 }
 
@@ -67,7 +64,6 @@ Imported import_file(const ImportCommandOptions& options, const Hardware& hardwa
   if (options.job.path.empty())
     throw InputError(fmt::format("command line: import {}: expected a file", options.tool));
   if (options.tool == "hf") return import_model(options, hardware);
-  if (!options.as_family.empty()) throw InputError("command line: import: --as-family is for hf");
   return import_launch(options, hardware);
 }
 

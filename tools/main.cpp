@@ -178,8 +178,6 @@ Command add_import(CLI::App& program, ImportCommandOptions& options) {
   app->add_option("TOOL", options.tool, "accelerate, deepspeed or hf")->required();
   add_job(*app, options.job, "FILE", "accelerate YAML, DeepSpeed JSON, or config.json");
   add_gpus(*app, options.job);
-  app->add_option("--as-family", options.as_family, "hf: read the config as this model_type")
-      ->type_name("NAME");
   app->add_option("-o", options.output, "where to write the job file")->type_name("FILE");
   add_json(*app, options.json);
   return {app, [&] { return import_command(options); }};

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -24,6 +25,7 @@ std::optional<std::int64_t> hidden_size_in(Fields fields) {
 }  // namespace
 
 std::optional<std::int64_t> hidden_size_of(const ModelJob& model) {
+  if (!model.graph.empty()) return std::nullopt;
   const std::string path = config_path(model);
   const Node document = parse_json(read_text(path), path);
   Fields fields(document, "");
@@ -38,7 +40,7 @@ Imported import_hf(Job job) {
   imported.job = std::move(job);
   imported.set("kind", imported.tool);
   imported.set("family", graph.family);
-  imported.set("block_class", graph.block_class);
+  imported.set("block_class", fmt::format("{}", fmt::join(graph.block_classes, ", ")));
   imported.set("parameters", graph.parameter_count());
   imported.set("buffers_bytes", std::int64_t{graph.buffers_bytes});
   imported.set("world", std::int64_t{imported.job.world_size()});
