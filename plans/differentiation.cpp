@@ -106,7 +106,7 @@ const KernelUse& Differentiation::forward_use(const Application& application) co
 void Differentiation::backward(InstructionId id, std::span<const KernelUse> uses) {
   const Instruction& instruction = contents_.at(id);
   const std::vector<Slice> gradient = contents_.read(id, 0);
-  const auto [use, index] = differentiated(gradient, uses);
+  const auto [use, index] = differentiated(id, gradient, uses);
   if (!use) {
     fault(id, instruction.reads[0],
           fmt::format("is not the whole gradient of what {} belongs to",
@@ -120,7 +120,8 @@ void Differentiation::backward(InstructionId id, std::span<const KernelUse> uses
   const std::vector<Role> own = present(use->call->reads, parameters);
   if (*application.attributes != std::get<Compute>(instruction.operation).attributes)
     fault(id, instruction.writes[0], "is computed with other attributes than forward was");
-  check_operands(id, application, own, forward_reads, present(forward.call->writes, parameters));
+  for (const std::size_t wrong : other_operands(id, *use, application))
+    fault(id, instruction.reads[wrong], "is not what forward computed with");
   const std::vector<Role> results = present(use->call->writes, parameters);
   for (std::size_t i = 0; i < instruction.writes.size(); ++i) {
     const Role role = i < results.size() ? results[i] : Role{Kind::Workspace};
@@ -136,10 +137,14 @@ void Differentiation::backward(InstructionId id, std::span<const KernelUse> uses
 }
 
 /// The application whose result `gradient` is the whole gradient of, and the call of its operator.
-/// The gradient of a sum is at the same time that of a summand which nothing else uses.
-Differentiation::Found Differentiation::differentiated(const std::vector<Slice>& gradient,
+/// The gradient of a sum is at the same time that of each summand which nothing else uses: of
+/// several that fit, it is the one that the launch agrees with, and of those one whose turn is
+/// still to come.
+Differentiation::Found Differentiation::differentiated(InstructionId id,
+                                                       const std::vector<Slice>& gradient,
                                                        std::span<const KernelUse> uses) {
   if (values_.at(gradient[0].value).kind != Value::Kind::Gradient) return {};
+  Found first;
   std::vector<ValueId> tried{values_.at(gradient[0].value).first};
   for (std::size_t next = 0; next < tried.size() && tried.size() < kMostTried; ++next) {
     const Value& value = values_.at(tried[next]);
@@ -148,13 +153,19 @@ Differentiation::Found Differentiation::differentiated(const std::vector<Slice>&
     const KernelUse& forward = forward_use(application);
     const auto use = std::ranges::find_if(
         uses, [&](const KernelUse& one) { return !one.forward && one.op == forward.op; });
-    if (use != uses.end() && value.second == 0 && is_whole_gradient(gradient, tried[next]))
-      return {&*use, value.first};
+    if (use != uses.end() && value.second == 0 && is_whole_gradient(gradient, tried[next])) {
+      const Found found{&*use, value.first};
+      const Compute& launch = std::get<Compute>(contents_.at(id).operation);
+      const bool agrees = *application.attributes == launch.attributes &&
+                          other_operands(id, *use, application).empty();
+      if (agrees && differentiated_.emplace(value.first, launch.kernel).second) return found;
+      if (agrees || !first.use) first = found;
+    }
     if (!forward.op->gradient_passes_through) continue;
     for (const ValueId operand : application.operands)
       tried.push_back(values_.resolved(operand)[0].value);
   }
-  return {};
+  return first;
 }
 
 bool Differentiation::is_whole_gradient(const std::vector<Slice>& gradient, ValueId of) {
@@ -169,21 +180,25 @@ bool Differentiation::is_whole_gradient(const std::vector<Slice>& gradient, Valu
   return at == values_.at(of).elems;
 }
 
-/// What backward reads is what forward read and made.
-void Differentiation::check_operands(InstructionId id, const Application& application,
-                                     const std::vector<Role>& own,
-                                     const std::vector<Role>& forward_reads,
-                                     const std::vector<Role>& forward_writes) {
-  for (std::size_t i = 0; i < own.size(); ++i) {
+/// The places of operands that are not what the forward launch read and made.
+std::vector<std::size_t> Differentiation::other_operands(InstructionId id, const KernelUse& use,
+                                                         const Application& application) {
+  const KernelUse& forward = forward_use(application);
+  const int parameters = parameters_present(*forward.call, application.operands.size());
+  const std::vector<Role> reads = present(forward.call->reads, parameters);
+  const std::vector<Role> writes = present(forward.call->writes, parameters);
+  const std::vector<Role> own = present(use.call->reads, parameters);
+  std::vector<std::size_t> others;
+  for (std::size_t i = 0; i < own.size() && i < contents_.at(id).reads.size(); ++i) {
     if (own[i].kind == Kind::OutputGradient) continue;
     const bool made = own[i].kind == Kind::Output || own[i].kind == Kind::Statistic;
-    const auto place = place_of(made ? forward_writes : forward_reads, own[i]);
+    const auto place = place_of(made ? writes : reads, own[i]);
     const ValueId expected = !place ? Values::kUnknown
                              : made ? application.results[*place]
                                     : application.operands[*place];
-    if (contents_.read_value(id, i) != expected)
-      fault(id, contents_.at(id).reads[i], "is not what forward computed with");
+    if (contents_.read_value(id, i) != expected) others.push_back(i);
   }
+  return others;
 }
 
 /// The written operand holds the gradient of `operand`: one term, and what was there before when

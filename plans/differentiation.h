@@ -1,7 +1,9 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "plans/contents.h"
@@ -35,11 +37,11 @@ class Differentiation {
     const KernelUse* use = nullptr;
     std::int32_t application = -1;
   };
-  Found differentiated(const std::vector<Slice>& gradient, std::span<const KernelUse> uses);
+  Found differentiated(InstructionId id, const std::vector<Slice>& gradient,
+                       std::span<const KernelUse> uses);
   bool is_whole_gradient(const std::vector<Slice>& gradient, ValueId of);
-  void check_operands(InstructionId id, const Application& application,
-                      const std::vector<Role>& own, const std::vector<Role>& forward_reads,
-                      const std::vector<Role>& forward_writes);
+  std::vector<std::size_t> other_operands(InstructionId id, const KernelUse& use,
+                                          const Application& application);
   void contribute(InstructionId id, std::size_t write, const std::vector<Slice>& operand,
                   Terms term, std::size_t own_reads);
   void add(InstructionId id);
@@ -52,6 +54,7 @@ class Differentiation {
   Contents& contents_;
   Values& values_;
   Terms losses_;
+  std::set<std::pair<std::int32_t, Kernel>> differentiated_;  // applications, by which kernel
 };
 
 }  // namespace shardplan

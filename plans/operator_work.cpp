@@ -45,9 +45,7 @@ bool is_attention_backward(Kernel kernel) {
 
 }  // namespace
 
-bool widens(Kernel kernel, Profile profile) {
-  return is_cpu(profile) && kernel != Kernel::Add;
-}
+bool widens(Kernel kernel, Profile profile) { return is_cpu(profile) && kernel != Kernel::Add; }
 
 std::int64_t attention_block_rows(Profile profile) { return profile == Profile::Cuda ? 128 : 64; }
 

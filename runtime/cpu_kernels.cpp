@@ -271,24 +271,6 @@ void launch_wide(Gemm gemm, const Launch& launch) {
   throw InputError(fmt::format("there is no CPU kernel {} yet", to_string(launch.kernel)));
 }
 
-std::string missing_kernel(Kernel kernel, const Attributes& attributes) {
-  const auto first = static_cast<int>(Kernel::Relu);
-  const auto end = static_cast<int>(Kernel::SumSquares);
-  const int number = static_cast<int>(kernel);
-  if (number >= first && number < end) return std::string(to_string(kernel));
-  // What the kernels do not look at.
-  static constexpr std::array kIgnored{
-      Attribute::SourceTime, Attribute::ValueHeadDim,    Attribute::Bidirectional,
-      Attribute::Alibi,      Attribute::SoftCap,         Attribute::UnitOffset,
-      Attribute::OwnWeights, Attribute::NormParameters,  Attribute::Offset,
-      Attribute::RotaryDim,  Attribute::RopeInterleaved, Attribute::RopeYarn,
-      Attribute::RopeLong,   Attribute::RopeDynamic};
-  for (const Attribute attribute : kIgnored)
-    if (attributes.has(attribute))
-      return fmt::format("{} with {}", to_string(kernel), to_string(attribute));
-  return {};
-}
-
 /// Float32 copies of a launch's bfloat16 operands in its last workspace.
 class WideLaunch {
  public:
@@ -354,6 +336,24 @@ bool has_narrow_operand(const Launch& launch) {
 }
 
 }  // namespace
+
+std::string missing_kernel(Kernel kernel, const Attributes& attributes) {
+  const auto first = static_cast<int>(Kernel::Relu);
+  const auto end = static_cast<int>(Kernel::SumSquares);
+  const int number = static_cast<int>(kernel);
+  if (number >= first && number < end) return std::string(to_string(kernel));
+  // What the kernels do not look at.
+  static constexpr std::array kIgnored{
+      Attribute::SourceTime, Attribute::ValueHeadDim,    Attribute::Bidirectional,
+      Attribute::Alibi,      Attribute::SoftCap,         Attribute::UnitOffset,
+      Attribute::OwnWeights, Attribute::NormParameters,  Attribute::Offset,
+      Attribute::RotaryDim,  Attribute::RopeInterleaved, Attribute::RopeYarn,
+      Attribute::RopeLong,   Attribute::RopeDynamic};
+  for (const Attribute attribute : kIgnored)
+    if (attributes.has(attribute))
+      return fmt::format("{} with {}", to_string(kernel), to_string(attribute));
+  return {};
+}
 
 void launch(Gemm gemm, const Launch& launch) {
   if (launch.kernel == Kernel::Add || !has_narrow_operand(launch)) return launch_wide(gemm, launch);

@@ -77,9 +77,9 @@ struct CheckOptions {
 int check_command(const CheckOptions& options);
 
 struct ImportCommandOptions {
-  std::string tool;       // accelerate, deepspeed or hf
-  JobFlags job;           // its path is the other tool's file
-  std::string output;     // job file to write; empty: standard output
+  std::string tool;    // accelerate, deepspeed or hf
+  JobFlags job;        // its path is the other tool's file
+  std::string output;  // job file to write; empty: standard output
   bool json = false;
 };
 /// Prints the job that another tool's file describes; what the tool ignores goes to standard error.

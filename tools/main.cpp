@@ -219,11 +219,10 @@ int run_program(int argc, char** argv) {
   program.set_help_flag("-h,--help", "this text");
   AllOptions options;
   const std::vector<Command> commands{
-      add_plan(program, options.plan),    add_compare(program, options.compare),
-      add_fit(program, options.fit),      add_simulate(program, options.simulate),
-      add_run(program, options.run),      add_check(program, options.check),
-      add_verify(program, options.verify),
-      add_import(program, options.imported)};
+      add_plan(program, options.plan),     add_compare(program, options.compare),
+      add_fit(program, options.fit),       add_simulate(program, options.simulate),
+      add_run(program, options.run),       add_check(program, options.check),
+      add_verify(program, options.verify), add_import(program, options.imported)};
   const std::vector<std::string> names = names_of(commands);
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty())

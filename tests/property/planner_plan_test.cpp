@@ -9,6 +9,7 @@
 #include "planner/passes/live_bound.h"
 #include "planner/passes/synchronise.h"
 #include "planner/planner.h"
+#include "plans/job_reader.h"
 #include "plans/verify.h"
 #include "tests/models/tiny_models.h"
 
@@ -94,7 +95,8 @@ RC_GTEST_PROP(Planner, EveryPlanPassesVerify, ()) {
   const Plan plan = make_plan(job, testing::tiny_llama(random_model(5)));
   const std::vector<Fault> faults = verify(plan);
   if (!faults.empty())
-    RC_FAIL(faults[0].instruction + " | " + faults[0].buffer + " | " + faults[0].why);
+    RC_FAIL(faults[0].instruction + " | " + faults[0].buffer + " | " + faults[0].why + "\n" +
+            job_to_json(job));
 }
 
 RC_GTEST_PROP(Planner, ShardsHoldEveryParameterElementOnce, ()) {
