@@ -38,18 +38,21 @@ std::vector<Slice> Contents::read(InstructionId id, std::size_t i) const {
   const View& view = at(id).reads[i];
   const CellRange range = accesses_.footprint(id).reads[i];
   std::vector<Slice> slices;
+  std::int64_t from = view.at;
   for (std::int32_t first = range.begin; first < range.end;) {
     std::int32_t end = first + 1;  // cells that go on with the same value
     while (end < range.end && cells_[end].value == cells_[first].value &&
            (cells_[end].shift == cells_[first].shift || cells_[first].value == Values::kZero))
       ++end;
-    // A border between values inside an element makes the slices longer than the view: no match.
-    const std::int64_t from = element(view, accesses_.cell_begin(first));
+    // Only operands in other buffers have borders inside of this one's elements: the cells on both
+    // sides hold the same.
     const std::int64_t to =
         end == range.end ? view.at + view.elems : element(view, accesses_.cell_begin(end) - 1) + 1;
     const bool zero = cells_[first].value == Values::kZero;
-    values_.resolve({cells_[first].value, zero ? 0 : from + cells_[first].shift, to - from},
-                    slices);
+    if (from < to)
+      values_.resolve({cells_[first].value, zero ? 0 : from + cells_[first].shift, to - from},
+                      slices);
+    from = to;
     first = end;
   }
   return slices;
