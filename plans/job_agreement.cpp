@@ -46,7 +46,7 @@ class JobCheck {
       for (InstructionId id = plan_.segments[item.segment].first;
            id < plan_.segments[item.segment].last; ++id) {
         const auto* read = std::get_if<Read>(&plan_.instructions[id].operation);
-        reads += read && read->source == Source::Tokens ? 1 : 0;
+        reads += read && read->source == Source::Targets ? 1 : 0;
       }
     for (const ProgramItem& inner : item.body)
       reads += batches_read(inner);
