@@ -85,6 +85,8 @@ ModelJob read_model(Fields fields, const Hardware* hardware, ModelNeed need) {
   const int given = !model.preset.empty() + !model.hf_config.empty() + !model.graph.empty();
   if (given > 1 || (given == 0 && need == ModelNeed::Required))
     fields.fail("model: expected exactly one of preset, hf_config and graph");
+  if (!model.as_family.empty() && model.hf_config.empty())
+    fail(*fields.find("as_family"), "model.as_family: is for hf_config, and there is none");
   if (const Node* preset = fields.find("preset"); preset != nullptr && hardware != nullptr)
     model.preset = located(
         *preset, [&] { return find_preset(read_presets(data_folder()), model.preset).key; });

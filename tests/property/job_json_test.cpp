@@ -166,7 +166,7 @@ Job any_job() {
     case 1: job.model.hf_config = any_text(); break;
     default: job.model.graph = any_text(); break;
   }
-  job.model.as_family = any_of<std::string>({"", "llama"});
+  if (!job.model.hf_config.empty()) job.model.as_family = any_of<std::string>({"", "llama"});
   if (*rc::gen::arbitrary<bool>()) job.model.tie_word_embeddings = *rc::gen::arbitrary<bool>();
   if (*rc::gen::arbitrary<bool>()) job.model.trainable = {"lm_head", "model.layers.*"};
   if (*rc::gen::arbitrary<bool>())
