@@ -266,7 +266,10 @@ class StructureCheck {
     if (read.source == Source::Weights) return check_weights(i, i.writes[0]);
     if (read.source == Source::Input) return;  // pixels, sound: of any size
     const TrainingJob& training = plan_.job.training;
-    check_size(i, i.writes[0], Extent(training.micro_batch) * training.sequence_length);
+    const bool per_sequence =  // one label each, as for images
+        read.source == Source::Targets && i.writes[0].elems == training.micro_batch;
+    if (!per_sequence)
+      check_size(i, i.writes[0], Extent(training.micro_batch) * training.sequence_length);
     check_dtype(i, i.writes[0], {Dtype::Int32});
   }
   void check_operands(const Instruction& i, const Write& write) {

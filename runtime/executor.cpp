@@ -27,19 +27,23 @@ constexpr std::array<std::string_view, 3> kScalars{"learning_rate", "bias_correc
                                                    "bias_correction2"};
 
 /// What can be planned but not executed is refused by name.
-void expect_kernel(const Instruction& instruction) {
+void expect_kernel(const Plan& plan, const Instruction& instruction) {
+  const auto refuse = [&](const std::string& why) {
+    throw InputError(
+        fmt::format("'{}': {}; the plan can be simulated, not run", instruction.name, why));
+  };
   if (const auto* compute = std::get_if<Compute>(&instruction.operation)) {
     const std::string missing = cpu::missing_kernel(compute->kernel, compute->attributes);
-    if (!missing.empty())
-      throw InputError(
-          fmt::format("'{}': there is no CPU kernel for {} yet; the plan can be simulated, not run",
-                      instruction.name, missing));
+    if (!missing.empty()) refuse(fmt::format("there is no CPU kernel for {} yet", missing));
   }
   const auto* read = std::get_if<Read>(&instruction.operation);
-  if (read && read->source == Source::Input)
-    throw InputError(
-        fmt::format("'{}': runs read tokens and targets only; the plan can be simulated, not run",
-                    instruction.name));
+  if (read == nullptr || read->source == Source::Weights) return;
+  const TrainingJob& training = plan.job.training;
+  const bool per_token =
+      !instruction.writes.empty() &&
+      instruction.writes[0].elems == training.micro_batch * training.sequence_length;
+  if (read->source == Source::Input || !per_token)
+    refuse("runs read tokens and one target for each only");
 }
 
 void expect_executable(const Plan& plan) {
@@ -54,7 +58,7 @@ void expect_executable(const Plan& plan) {
           fmt::format("buffer '{}' lies in {} memory, CPU ranks have device memory only",
                       buffer.name, to_string(buffer.space)));
   for (const Instruction& instruction : plan.instructions)
-    expect_kernel(instruction);
+    expect_kernel(plan, instruction);
   for (const std::string& name : plan.scalars)
     if (std::ranges::find(kScalars, name) == kScalars.end())
       throw InputError(fmt::format("scalar '{}' is not known, expected one of {}", name,

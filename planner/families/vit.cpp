@@ -65,8 +65,8 @@ ModelGraph build_vit(ModelConfig& config) {
   graph.block_classes = {block.class_name};
   ModuleBuilder modules(graph, read_real(config, "initializer_range", 0.02, 100));
   const int pixels = add_pixels(graph, image);
-  const int labelled =
-      add(graph, OperatorKind::Input, "labels", Attributes{{Attribute::Tokens, 1}}, {});
+  const int targets =
+      add(graph, OperatorKind::Input, "targets", Attributes{{Attribute::Tokens, 1}}, {});
   modules.module("", "ViTForImageClassification");
   modules.module("vit", "ViTModel");
   const std::string path = "vit.embeddings";
@@ -85,7 +85,7 @@ ModelGraph build_vit(ModelConfig& config) {
   int hidden = graph.add(position, {graph.add(token, {graph.add(patches, {pixels})})});
   hidden = graph.add(norm, {run_blocks(graph, blocks, parts, hidden)});
   hidden = add_token_slice(graph, "vit", channels, 0, 1, hidden);
-  add_loss(graph, graph.add(classifier, {hidden}), labelled, labels);
+  add_loss(graph, graph.add(classifier, {hidden}), targets, labels);
   remark_on_the_rest(
       config,
       std::array<std::string_view, 2>{"hidden_dropout_prob", "attention_probs_dropout_prob"},

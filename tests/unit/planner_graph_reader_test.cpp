@@ -72,7 +72,7 @@ TEST(GraphYaml, MistakesAreNamedWhereTheyStand) {
   };
   EXPECT_THAT(
       with("kind: layer_norm", "kind: layer_nrom"),
-      StartsWith("g.yaml:24:18: unknown operator 'layer_nrom'; did you mean 'layer_norm'?"));
+      StartsWith("g.yaml:25:19: unknown operator 'layer_nrom'; did you mean 'layer_norm'?"));
   EXPECT_THAT(with("in_features: 64, out_features: 64}\n      - y", "in_feature: 64}\n      - y"),
               HasSubstr("unknown attribute 'in_feature'; did you mean 'in_features'?"));
   EXPECT_THAT(with("inputs: [n]", "inputs: [m]"),
@@ -84,8 +84,11 @@ TEST(GraphYaml, MistakesAreNamedWhereTheyStand) {
   EXPECT_THAT(with("fc.weight\": [64, 64]", "fc.weight\": [64, 63]"),
               HasSubstr("has 4032 elements, operator linear reads 4096"));
   EXPECT_THAT(with("inputs: [x], parameters: [head.weight],\n             in_features: 64",
-                   "inputs: [x], parameters: [head.weight],\n             in_features: 63"),
-              HasSubstr("expects 63 input features"));
+                   "inputs: [x], parameters: [head.weight],\n             in_features: 32"),
+              HasSubstr("parameter head.weight has 32768 elements, operator linear reads 16384"));
+  EXPECT_THAT(with("parameters: [\"layers.{i}.fc.weight\"], in_features: 64, out_features: 64",
+                   "parameters: [\"layers.{i}.fc.weight\"], in_features: 128, out_features: 32"),
+              HasSubstr("expects 128 input features, gets 64"));
   EXPECT_THAT(with("repeat: 4", "repeat: 0"), HasSubstr("repeat: expected an integer from 1"));
   EXPECT_THAT(with("carry: {x: y}", "carry: {x: z}"), HasSubstr("there is no operator 'z'"));
   EXPECT_THAT(with("family: tiny", "famly: tiny"), HasSubstr("did you mean 'family'?"));
