@@ -278,9 +278,9 @@ TEST(AccelerateDeepSpeed, AFileOfItsOwnExcludesTheOtherKeys) {
 }
 
 TEST(Accelerate, HostileFilesEndInOneError) {
-  std::string deep = "distributed_type: ";
+  std::string deep = "distributed_type: FSDP\nfsdp_config: ";
   for (int i = 0; i < 1000; ++i)
-    deep += "[";
+    deep += "{a: ";
   EXPECT_THAT(complaint(deep), HasSubstr("nested more than 64 deep"));
   EXPECT_THAT(complaint("a: &a [1]\nb: [*a, *a]\n"), HasSubstr("anchors"));
   EXPECT_THAT(complaint("distributed_type: FSDP\ndistributed_type: FSDP\n"), HasSubstr("twice"));

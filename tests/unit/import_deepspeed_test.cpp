@@ -277,7 +277,7 @@ TEST(DeepSpeed, ErrorsStandAtLineAndColumn) {
       complaint("{\n  \"train_batch_size\": 8,\n  \"bf16\": {\n    \"enabled\": \"x\"\n  }\n}"),
       StartsWith("ds.json:4:16: bf16.enabled: expected true or false"));
   EXPECT_THAT(complaint("{\"train_batch_size\": 1, \"bf16\": {\"a\": [1, {}], \"b\": 2}}"),
-              StartsWith("ds.json:1:35: unknown field of bf16 'a'"));
+              StartsWith("ds.json:1:34: unknown field of bf16 'a'"));
   EXPECT_THAT(complaint("{\"train_batch_size\": 0}"), StartsWith("ds.json:1:22: "));
   EXPECT_THAT(complaint("{\n\"bf16\": {}, \"fp16\": {\"enabled\":\n3}}"),
               StartsWith("ds.json:3:1: "));
