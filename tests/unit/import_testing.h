@@ -10,7 +10,7 @@
 namespace shardplan {
 
 inline const Hardware& import_hardware() {
-  static const Hardware catalogue = Hardware::read(SHARDPLAN_SOURCE_DIR "/plans");
+  static const Hardware catalogue = Hardware::read(data_folder());
   return catalogue;
 }
 

@@ -141,9 +141,14 @@ TEST_F(Dataflow, CatchesWeightsThatAreNotSaved) {
   expect_fault("", "root.parameters", "is saved 0 times");
 }
 
-TEST_F(Dataflow, CatchesTargetsOfAnotherMicroBatch) {
-  repeat("read_targets");
+TEST_F(Dataflow, CatchesTokensOfAnotherMicroBatch) {
+  repeat("read_tokens");
   expect_fault("loss.cross_entropy", "loss", "different micro-batches");
+}
+
+TEST_F(Dataflow, CatchesMoreBatchesThanMicroSteps) {
+  repeat("read_targets");
+  expect_fault("", "", "a step reads 2 batches, the job has 1 micro-steps");
 }
 
 TEST_F(Dataflow, CatchesPaddingThatIsNotZero) {
