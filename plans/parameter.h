@@ -19,7 +19,11 @@ struct Parameter {
   std::string name;                 // Hugging Face name, e.g. "model.layers.0.mlp.up_proj.weight"
   std::vector<std::int64_t> shape;  // elements
   Initializer initializer;
-  bool trainable = true;  // has a gradient and optimizer state
+  bool trainable = true;
+  bool reached = true;  // false: the class has it, but the loss does not depend on it
+
+  /// Has a gradient and optimizer state.
+  bool trains() const { return trainable && reached; }
 
   std::int64_t elements() const;
 };

@@ -37,6 +37,26 @@ Decoder read_language_model(ModelConfig& config, std::string_view otherwise_type
   return decoder;
 }
 
+/// Marks the parameters that no way leads from to the loss: features are taken before the last
+/// blocks of a vision tower. Returns how many elements they have.
+std::int64_t mark_unreached(ModelGraph& graph) {
+  std::vector<bool> on_the_way(boost::num_vertices(graph.dag), false);
+  on_the_way.back() = true;
+  for (Parameter& parameter : graph.parameters)
+    parameter.reached = false;
+  for (int vertex = static_cast<int>(on_the_way.size()) - 1; vertex >= 0; --vertex) {
+    if (!on_the_way[static_cast<std::size_t>(vertex)]) continue;
+    for (const int input : graph.inputs_of(vertex))
+      on_the_way[static_cast<std::size_t>(input)] = true;
+    for (const int parameter : graph.dag[vertex].parameters)
+      graph.parameters[parameter].reached = true;
+  }
+  std::int64_t unreached = 0;
+  for (const Parameter& parameter : graph.parameters)
+    if (!parameter.reached) unreached += parameter.elements();
+  return unreached;
+}
+
 /// What the two models share: tokens of the text whose places hold images get their features.
 class ImageTextBuilder {
  public:
@@ -67,6 +87,10 @@ class ImageTextBuilder {
     for (std::string& remark : tower_.take_remarks())
       config_.remarks.push_back(std::move(remark));
     config_.remarks.emplace_back("one image per sequence is planned");
+    if (const std::int64_t unreached = mark_unreached(graph_); unreached > 0)
+      config_.remarks.push_back(fmt::format(
+          "the loss does not depend on {} parameters of the vision tower: planned without gradient",
+          unreached));
     graph_.remarks = std::move(config_.remarks);
     return std::move(graph_);
   }

@@ -40,7 +40,7 @@ class Differentiator {
       needs_gradient_[vertex] =
           std::ranges::any_of(inputs_[vertex], [&](int input) { return needs_gradient_[input]; }) ||
           std::ranges::any_of(op(vertex).parameters,
-                              [&](int p) { return graph.parameters[p].trainable; });
+                              [&](int p) { return graph.parameters[p].trains(); });
     }
     if (!needs_gradient_.back()) throw InputError("model.trainable: no parameter is trained");
   }
@@ -51,7 +51,7 @@ class Differentiator {
     for (current_ = vertices_ - 1; current_ >= 0; --current_)
       backward(current_);
     for (std::size_t p = 0; p < graph_.parameters.size(); ++p)
-      if (graph_.parameters[p].trainable && !gradient_written_[p])
+      if (graph_.parameters[p].trains() && !gradient_written_[p])
         throw InputError(
             fmt::format("parameter '{}' is trained, but the loss does not depend on it "
                         "(find_unused_parameters cannot be planned); freeze it by model.trainable",
@@ -160,7 +160,7 @@ class Differentiator {
   bool wanted(int vertex, const Role& role) const {
     if (role.kind == Role::Kind::InputGradient) return needs_gradient(inputs_[vertex][role.index]);
     return role.kind == Role::Kind::ParameterGradient && !absent(vertex, role) &&
-           graph_.parameters[op(vertex).parameters[role.index]].trainable;
+           graph_.parameters[op(vertex).parameters[role.index]].trains();
   }
 
   /// True for a parameter, or its gradient, that this operator does without (bias).

@@ -56,7 +56,7 @@ class UnitLayout {
   /// What is trained first, what decays first among it.
   void sort(std::vector<int>& parameters) const {
     std::ranges::stable_sort(parameters, {}, [&](int index) {
-      return std::pair(!graph_.parameters[index].trainable, !decays(graph_.parameters[index]));
+      return std::pair(!graph_.parameters[index].trains(), !decays(graph_.parameters[index]));
     });
   }
 
@@ -78,12 +78,12 @@ class UnitLayout {
 
   void add(const Parameter& parameter) {
     UnitSlice* slice = unit_.slices.empty() ? nullptr : &unit_.slices.back();
-    if (slice == nullptr || per_parameter_ || slice->trainable != parameter.trainable ||
+    if (slice == nullptr || per_parameter_ || slice->trainable != parameter.trains() ||
         slice->decays != decays(parameter)) {
       close_slice();
       const std::int64_t at = slice == nullptr ? 0 : slice->at + slice->elems;
       unit_.slices.push_back(
-          {.at = at, .trainable = parameter.trainable, .decays = decays(parameter)});
+          {.at = at, .trainable = parameter.trains(), .decays = decays(parameter)});
       slice = &unit_.slices.back();
     }
     const std::int64_t elems = parameter.elements();

@@ -148,7 +148,7 @@ std::vector<ParameterGroup> ddp_buckets(const ModelGraph& graph, const Tape& tap
   }
   ParameterGroup frozen{"frozen", {}};  // no reduction: not the buckets' business
   for (std::size_t p = 0; p < graph.parameters.size(); ++p)
-    if (!graph.parameters[p].trainable) frozen.parameters.push_back(static_cast<int>(p));
+    if (!graph.parameters[p].trains()) frozen.parameters.push_back(static_cast<int>(p));
   if (!frozen.parameters.empty()) buckets.push_back(std::move(frozen));
   return buckets;
 }

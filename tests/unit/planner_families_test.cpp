@@ -132,6 +132,14 @@ TEST(ConfigTraps, NestedTextConfigTakesClassDefaultsAndTheOuterTie) {
   EXPECT_THAT(graph.remarks, Contains(HasSubstr("tie_word_embeddings of the outer config counts")));
 }
 
+TEST(Llava, PlansWhatTheLossDoesNotDependOnWithoutGradient) {
+  const ModelGraph graph =
+      build_model({.hf_config = SHARDPLAN_SOURCE_DIR "/tests/oracle/configs/llava-1.5-7b"});
+  // The last block of the tower and the norm behind it: features come from the block before.
+  EXPECT_THAT(graph.remarks, Contains(HasSubstr("12598272 parameters of the vision tower")));
+  EXPECT_TRUE(std::ranges::all_of(graph.parameters, &Parameter::trainable));
+}
+
 TEST(ConfigTraps, ResizedVocabulariesNeedNotBeEven) {
   const ModelGraph graph = graph_of("llama", R"("vocab_size": 513, "hidden_size": 64,
       "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4)");
@@ -316,6 +324,11 @@ INSTANTIATE_TEST_SUITE_P(
                              "num_attention_heads": 4, "image_size": 32)"},
         SmallModel{"whisper", R"("d_model": 48, "encoder_layers": 2, "decoder_layers": 2,
                                  "max_source_positions": 20, "vocab_size": 100)"},
+        SmallModel{"llava", R"("text_config": {"model_type": "llama", "hidden_size": 64,
+            "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "vocab_size": 512}, "vision_config": {"hidden_size": 32, "intermediate_size": 48,
+            "num_attention_heads": 2, "num_hidden_layers": 2, "image_size": 28,
+            "patch_size": 14})"},
         SmallModel{"gemma3", R"("mm_tokens_per_image": 4, "text_config": {"hidden_size": 64,
             "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 512},
             "vision_config": {"hidden_size": 32, "intermediate_size": 48,
