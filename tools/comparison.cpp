@@ -106,7 +106,8 @@ std::vector<ComparedStrategy> compare_strategies(const Job& job,
     row.strategy = strategy;
     row.plan = verified_plan(variant);
     row.report = simulate(row.plan, hardware.costs(row.plan.profile));
-    row.largest = largest_that_fits(variant, Maximize::Layers, hardware);
+    if (variant.model.graph.empty())  // a graph has the blocks that it has
+      row.largest = largest_that_fits(variant, Maximize::Layers, hardware);
     if (row.largest)
       row.largest_parameters =
           build_model(job.model, static_cast<int>(row.largest->number)).parameter_count();
