@@ -226,6 +226,9 @@ class GraphReader {
     Attributes attributes = op.attributes;
     attributes.set(Attribute::Batch, 1);
     attributes.set(Attribute::Time, 1);
+    const std::string wrong =
+        attribute_fault(one.forward.front().kernel, attributes, Profile::Cuda);
+    if (!wrong.empty()) fields.fail(wrong);
     const auto& reads = one.forward.front().reads;
     const OperandTypes types = operand_types(one.forward.front().kernel, attributes, Profile::Cuda);
     for (std::size_t i = 0; i < reads.size(); ++i) {
@@ -254,8 +257,16 @@ class GraphReader {
     for (std::size_t vertex = 0; vertex < last; ++vertex)
       if (graph_.dag[vertex].kind == OperatorKind::CrossEntropy)
         fields.fail("a graph has one loss, its last operator");
-    if (boost::out_degree(graph_.inputs_of(static_cast<int>(last))[0], graph_.dag) > 1)
-      fields.fail("only the loss may read the logits: it overwrites them with their gradient");
+    const int logits = graph_.inputs_of(static_cast<int>(last))[0];
+    const OperatorSpec& made_by = spec(graph_.dag[logits].kind);
+    const bool needed = std::ranges::any_of(made_by.backward, [](const KernelCall& call) {
+      return std::ranges::find(call.reads, Role::Kind::Output, &Role::kind) != call.reads.end();
+    });
+    if (boost::out_degree(logits, graph_.dag) > 1 || needed || made_by.forward.empty())
+      fields.fail(
+          fmt::format("the loss overwrites the logits with their gradient: nothing else may "
+                      "read them, not even the backward of {}",
+                      made_by.name));
     std::vector<bool> read(graph_.parameters.size(), false);
     for (std::size_t vertex = 0; vertex < last; ++vertex)
       for (const int parameter : graph_.dag[vertex].parameters)

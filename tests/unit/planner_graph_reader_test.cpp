@@ -107,6 +107,23 @@ TEST(GraphYaml, SizesThatWouldOverflowAreRefused) {
               HasSubstr("out_features"));
 }
 
+TEST(GraphYaml, LogitsThatBackwardNeedsAreRefused) {
+  const std::string squashed =
+      "  - bounded: {kind: tanh, inputs: [logits], out_features: 512}\n"
+      "  - loss: {kind: cross_entropy, inputs: [bounded, targets], in_features: 512}";
+  EXPECT_THAT(complaint(replaced(example(),
+                                 "  - loss: {kind: cross_entropy, inputs: [logits, targets], "
+                                 "in_features: 512}",
+                                 squashed)),
+              HasSubstr("not even the backward of tanh"));
+}
+
+TEST(GraphYaml, CountsAreWholeNumbers) {
+  EXPECT_THAT(complaint(replaced(example(), "{kind: add, module: \"layers.{i}\",",
+                                 "{kind: add, module: \"layers.{i}\", groups_per_row: -1,")),
+              HasSubstr("attribute groups_per_row is -1, expected a whole number"));
+}
+
 TEST(GraphYaml, ParametersThatNobodyReadsAreRefused) {
   EXPECT_THAT(complaint(replaced(example(), "parameters:\n", "parameters:\n  lost: [3]\n")),
               HasSubstr("no operator reads parameter 'lost'"));
