@@ -146,8 +146,9 @@ Placement best_placement(const std::vector<Item>& items, const Plan& plan, Bytes
   }
   Placement current = best;
   for (int round = 0; round < kRounds && !reached(best, bound / 100); ++round) {
-    std::ranges::stable_partition(
-        best_order, [&](int i) { return current.offsets[i] + items[i].size > bound; });
+    // Not std::ranges': clang 14 does not compile libstdc++'s.
+    std::stable_partition(best_order.begin(), best_order.end(),
+                          [&](int i) { return current.offsets[i] + items[i].size > bound; });
     current = first_fit(items, best_order);
     if (current.top < best.top) best = current;
   }

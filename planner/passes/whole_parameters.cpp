@@ -23,7 +23,7 @@ SliceViews slice_views(const Unit& unit, BufferId shards, BufferId whole, std::i
 
 WholeParameters::WholeParameters(Emitter& emitter, const Tape& tape,
                                  const std::vector<ParameterPlace>& places)
-    : emitter_(emitter), places_(places) {
+    : emitter_(emitter) {
   if (plan().mesh.shard > 1 || parameter_dtype(plan().job) != Dtype::Float32)
     gathers_ = plan_gathers(plan(), tape, places);
 }

@@ -35,7 +35,6 @@ class WholeParameters {
   void keep_span(const Gather& gather, BufferId whole);
 
   Emitter& emitter_;
-  const std::vector<ParameterPlace>& places_;
   std::vector<Gather> gathers_;     // empty: launches read the resident parameters
   std::vector<BufferId> gathered_;  // by gather, of this micro-step
   std::vector<BufferId> spans_;     // by unit: what is kept from forward to backward; -1: nothing
