@@ -46,9 +46,9 @@ bool works_in_place(const Plan& plan, const Instruction& instruction, std::size_
     return std::holds_alternative<AllReduce>(instruction.operation) ||
            std::holds_alternative<Broadcast>(instruction.operation);
   static const InPlace kInPlace = in_place_operands();
+  if (kInPlace.contains({compute->kernel, read, write})) return true;
   const OperandTypes types = operand_types(compute->kernel, compute->attributes, plan.profile);
-  return kInPlace.contains({compute->kernel, read, write}) ||
-         (types.accumulates && read >= types.reads.size());
+  return types.accumulates && read >= types.reads.size();
 }
 
 /// An operand and the bytes it takes.

@@ -55,14 +55,18 @@ std::string read_text(const std::string& path, std::size_t most_bytes = kLargest
 /// Throws InputError "<place of the node>: <message>".
 [[noreturn]] void fail(const Node& node, std::string_view message);
 
-/// Runs `make`, and adds the node's place to the InputError that it throws.
+/// Runs `make`, and adds the place to the InputError that it throws.
 template <typename Make>
-auto located(const Node& node, Make make) {
+auto located(const std::string& where, Make make) {
   try {
     return make();
   } catch (const InputError& error) {
-    fail(node, error.what());
+    throw InputError(where + ": " + error.what());
   }
+}
+template <typename Make>
+auto located(const Node& node, Make make) {
+  return located(node.where, std::move(make));
 }
 
 /// Least value of a number that must be greater than 0.

@@ -248,7 +248,7 @@ void set_world(Job& job, int gpus);
 /// Most ranks of a job; what a plan costs does not depend on them, but counts must stay exact.
 constexpr int kLargestWorld = 1 << 24;
 
-/// Most tokens of a micro-batch.
+/// Most tokens of a micro-batch; more would overflow byte counts of the largest models.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
 
 /// Learning rate of `step` (counted from 0) of `steps`; per step, dimensionless.

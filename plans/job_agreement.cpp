@@ -14,9 +14,7 @@ class JobCheck {
 
   void run() {
     check_mesh();
-    std::int64_t batches = 0;
-    for (const ProgramItem& item : plan_.program)
-      batches += batches_read(item);
+    const std::int64_t batches = micro_steps_of(plan_);
     if (const int steps = training().gradient_accumulation.steps; batches != steps)
       fault("", fmt::format("a step reads {} batches, the job has {} micro-steps", batches, steps));
     for (const Instruction& instruction : plan_.instructions)
@@ -37,20 +35,6 @@ class JobCheck {
     if ((replicates && plan_.mesh.shard != 1) || (shards && plan_.mesh.replicate != 1))
       fault("", fmt::format("the mesh has shard groups of {} ranks, the job is {}",
                             plan_.mesh.shard, to_string(sharding)));
-  }
-
-  /// Batches that one pass of the loop over the steps reads.
-  std::int64_t batches_read(const ProgramItem& item) const {
-    std::int64_t reads = 0;
-    if (item.segment >= 0)
-      for (InstructionId id = plan_.segments[item.segment].first;
-           id < plan_.segments[item.segment].last; ++id) {
-        const auto* read = std::get_if<Read>(&plan_.instructions[id].operation);
-        reads += read && read->source == Source::Targets ? 1 : 0;
-      }
-    for (const ProgramItem& inner : item.body)
-      reads += batches_read(inner);
-    return item.count == ProgramItem::kOncePerStep ? reads : item.count * reads;
   }
 
   void check_launch(const std::string& name, const Compute& compute) {

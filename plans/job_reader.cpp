@@ -15,7 +15,6 @@
 namespace shardplan {
 namespace {
 
-/// Tokens of one rank's micro-batch; more would overflow byte counts of the largest models.
 constexpr int kMostGpusPerNode = 65'536;
 constexpr int kMostSteps = 10'000'000;  // a run keeps some 100 B for each
 constexpr int kMostMicroSteps = 1 << 20;

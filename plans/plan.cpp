@@ -45,6 +45,21 @@ void unroll(const Plan& plan, const ProgramItem& item, int repeats,
   }
 }
 
+/// Reads of targets in one pass of the loop over the steps.
+std::int64_t target_reads(const Plan& plan, const ProgramItem& item) {
+  std::int64_t reads = 0;
+  if (item.segment >= 0) {
+    const Segment& segment = plan.segments[item.segment];
+    for (InstructionId id = segment.first; id < segment.last; ++id) {
+      const auto* read = std::get_if<Read>(&plan.instructions[id].operation);
+      reads += read && read->source == Source::Targets ? 1 : 0;
+    }
+  }
+  for (const ProgramItem& inner : item.body)
+    reads += target_reads(plan, inner);
+  return item.count == ProgramItem::kOncePerStep ? reads : item.count * reads;
+}
+
 }  // namespace
 
 std::string_view to_string(Stream stream) { return text_of(kStreamNames, stream); }
@@ -62,6 +77,13 @@ std::vector<InstructionId> unroll(const Plan& plan, int repeats) {
   for (const ProgramItem& item : plan.program)
     unroll(plan, item, repeats, order);
   return order;
+}
+
+std::int64_t micro_steps_of(const Plan& plan) {
+  std::int64_t reads = 0;
+  for (const ProgramItem& item : plan.program)
+    reads += target_reads(plan, item);
+  return reads;
 }
 
 }  // namespace shardplan

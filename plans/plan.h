@@ -323,6 +323,10 @@ inline Bytes bytes_of(const Plan& plan, const View& view) {
 /// Instructions in issue order with every loop run at most `repeats` times.
 std::vector<InstructionId> unroll(const Plan& plan, int repeats);
 
+/// Micro-batches that a step of the program reads: how often it reads targets, which every model
+/// has.
+std::int64_t micro_steps_of(const Plan& plan);
+
 /// Parses a plan. `source` names it in errors. Throws InputError.
 Plan plan_from_json(std::string_view text, const std::string& source);
 /// The plan as JSON text; equal plans give equal text.

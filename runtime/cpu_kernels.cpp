@@ -68,12 +68,53 @@ struct Call {
   }
 };
 
+void run_embedding(const Call& call) {
+  embedding(call.tokens(0), call.in(1), call.out(0), call.rows(),
+            call.integer(Attribute::InFeatures), call.channels());
+}
+
+void run_embedding_backward(const Call& call) {
+  embedding_backward(call.in(0), call.tokens(1), call.out(0), call.rows(),
+                     call.integer(Attribute::InFeatures), call.channels(), call.store(0, 2));
+}
+
+void run_position_embedding(const Call& call) {
+  position_embedding(call.in(0), call.in(1), call.out(0), call.batch(), call.time(),
+                     call.channels());
+}
+
+void run_position_embedding_backward(const Call& call) {
+  position_embedding_backward(call.in(0), call.out(0), call.batch(), call.time(),
+                              call.integer(Attribute::InFeatures), call.channels(),
+                              call.store(0, 1));
+}
+
 LinearShape linear_shape(const Call& call) {
   return {call.rows(), call.integer(Attribute::InFeatures), call.channels(),
           call.integer(Attribute::WeightTransposed) ? WeightLayout::InOut : WeightLayout::OutIn};
 }
 
-void run_rope(const Call& call, RopeDirection direction) {
+void run_linear(const Call& call) {
+  linear(call.gemm, call.in(0), call.in(1), call.reads(2) ? call.in(2) : nullptr, call.out(0),
+         linear_shape(call));
+}
+
+void run_linear_backward_input(const Call& call) {
+  linear_backward_input(call.gemm, call.in(0), call.in(1), call.out(0), linear_shape(call),
+                        call.store(0, 2));
+}
+
+void run_linear_backward_weight(const Call& call) {
+  linear_backward_weight(call.gemm, call.in(0), call.in(1), call.out(0), linear_shape(call),
+                         call.store(0, 2));
+}
+
+void run_linear_backward_bias(const Call& call) {
+  linear_backward_bias(call.in(0), call.out(0), linear_shape(call), call.store(0, 1));
+}
+
+template <RopeDirection direction>
+void run_rope(const Call& call) {
   const RopeShape shape{.batch = call.batch(),
                         .time = call.time(),
                         .heads = call.integer(Attribute::Heads),
@@ -100,6 +141,17 @@ AttentionShape attention_shape(const Call& call) {
           .query_stride = heads * head_dim,
           .key_value_stride = kv_heads * head_dim,
           .block_rows = call.integer(Attribute::BlockRows)};
+}
+
+void run_attention(const Call& call) {
+  attention(call.gemm, call.in(0), call.in(1), call.in(2), call.out(0), call.out(1), call.out(2),
+            attention_shape(call));
+}
+
+void run_attention_backward(const Call& call) {
+  attention_backward(call.gemm, call.in(0), call.in(1), call.in(2), call.in(3), call.in(4),
+                     call.in(5), call.out(0), call.out(1), call.out(2), call.out(3),
+                     attention_shape(call));
 }
 
 /// Queries, keys and values of one token lie side by side.
@@ -130,8 +182,29 @@ void run_packed_attention_backward(const Call& call) {
                      grad, grad + keys, grad + values, call.out(1), shape);
 }
 
+void run_swiglu(const Call& call) {
+  swiglu(call.in(0), call.in(1), call.out(0), call.write(0).elems);
+}
+
+void run_swiglu_backward(const Call& call) {
+  swiglu_backward(call.in(0), call.in(1), call.in(2), call.out(0), call.out(1),
+                  call.write(0).elems);
+}
+
 GeluKind gelu_kind(const Call& call) {
   return call.integer(Attribute::TanhApproximation) ? GeluKind::Tanh : GeluKind::Erf;
+}
+
+void run_gelu(const Call& call) {
+  gelu(call.in(0), call.out(0), call.write(0).elems, gelu_kind(call));
+}
+
+void run_gelu_backward(const Call& call) {
+  gelu_backward(call.in(0), call.in(1), call.out(0), call.write(0).elems, gelu_kind(call));
+}
+
+void run_scale(const Call& call) {
+  scale(call.in(0), call.single(Attribute::Scale), call.out(0), call.write(0).elems);
 }
 
 void run_cross_entropy(const Call& call) {
@@ -210,65 +283,49 @@ void run_norm_backward(const Call& call) {
                       call.store(1, 5), call.store(2, 5));
 }
 
-void launch_wide(Gemm gemm, const Launch& launch) {
-  const Call call{launch, gemm};
-  const auto in = [&](std::size_t i) { return call.in(i); };
-  const auto out = [&](std::size_t i) { return call.out(i); };
-  switch (launch.kernel) {
-    case Kernel::Embedding:
-      return embedding(call.tokens(0), in(1), out(0), call.rows(),
-                       call.integer(Attribute::InFeatures), call.channels());
-    case Kernel::EmbeddingBackward:
-      return embedding_backward(in(0), call.tokens(1), out(0), call.rows(),
-                                call.integer(Attribute::InFeatures), call.channels(),
-                                call.store(0, 2));
-    case Kernel::PositionEmbedding:
-      return position_embedding(in(0), in(1), out(0), call.batch(), call.time(), call.channels());
-    case Kernel::PositionEmbeddingBackward:
-      return position_embedding_backward(in(0), out(0), call.batch(), call.time(),
-                                         call.integer(Attribute::InFeatures), call.channels(),
-                                         call.store(0, 1));
+using Run = void (*)(const Call& call);
+
+/// What runs a kernel; null: the CPU has none yet.
+Run run_of(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::Embedding: return run_embedding;
+    case Kernel::EmbeddingBackward: return run_embedding_backward;
+    case Kernel::PositionEmbedding: return run_position_embedding;
+    case Kernel::PositionEmbeddingBackward: return run_position_embedding_backward;
     case Kernel::RmsNorm:
-    case Kernel::LayerNorm: return run_norm(call);
+    case Kernel::LayerNorm: return run_norm;
     case Kernel::RmsNormBackward:
-    case Kernel::LayerNormBackward: return run_norm_backward(call);
-    case Kernel::Linear:
-      return linear(gemm, in(0), in(1), call.reads(2) ? in(2) : nullptr, out(0),
-                    linear_shape(call));
-    case Kernel::LinearBackwardInput:
-      return linear_backward_input(gemm, in(0), in(1), out(0), linear_shape(call),
-                                   call.store(0, 2));
-    case Kernel::LinearBackwardWeight:
-      return linear_backward_weight(gemm, in(0), in(1), out(0), linear_shape(call),
-                                    call.store(0, 2));
-    case Kernel::LinearBackwardBias:
-      return linear_backward_bias(in(0), out(0), linear_shape(call), call.store(0, 1));
-    case Kernel::Rope: return run_rope(call, RopeDirection::Forward);
-    case Kernel::RopeBackward: return run_rope(call, RopeDirection::Backward);
-    case Kernel::Attention:
-      return attention(gemm, in(0), in(1), in(2), out(0), out(1), out(2), attention_shape(call));
-    case Kernel::AttentionBackward:
-      return attention_backward(gemm, in(0), in(1), in(2), in(3), in(4), in(5), out(0), out(1),
-                                out(2), out(3), attention_shape(call));
-    case Kernel::PackedAttention: return run_packed_attention(call);
-    case Kernel::PackedAttentionBackward: return run_packed_attention_backward(call);
-    case Kernel::SwiGlu: return swiglu(in(0), in(1), out(0), call.write(0).elems);
-    case Kernel::SwiGluBackward:
-      return swiglu_backward(in(0), in(1), in(2), out(0), out(1), call.write(0).elems);
-    case Kernel::Gelu: return gelu(in(0), out(0), call.write(0).elems, gelu_kind(call));
-    case Kernel::GeluBackward:
-      return gelu_backward(in(0), in(1), out(0), call.write(0).elems, gelu_kind(call));
-    case Kernel::Add: return run_add(call);
-    case Kernel::Scale:
-      return scale(in(0), call.single(Attribute::Scale), out(0), call.write(0).elems);
-    case Kernel::CrossEntropy: return run_cross_entropy(call);
-    case Kernel::SumSquares: return run_sum_squares(call);
-    case Kernel::GradientNorm: return run_gradient_norm(call);
-    case Kernel::Adam: return run_adam(call);
-    case Kernel::Sgd: return run_sgd(call);
-    default: break;
+    case Kernel::LayerNormBackward: return run_norm_backward;
+    case Kernel::Linear: return run_linear;
+    case Kernel::LinearBackwardInput: return run_linear_backward_input;
+    case Kernel::LinearBackwardWeight: return run_linear_backward_weight;
+    case Kernel::LinearBackwardBias: return run_linear_backward_bias;
+    case Kernel::Rope: return run_rope<RopeDirection::Forward>;
+    case Kernel::RopeBackward: return run_rope<RopeDirection::Backward>;
+    case Kernel::Attention: return run_attention;
+    case Kernel::AttentionBackward: return run_attention_backward;
+    case Kernel::PackedAttention: return run_packed_attention;
+    case Kernel::PackedAttentionBackward: return run_packed_attention_backward;
+    case Kernel::SwiGlu: return run_swiglu;
+    case Kernel::SwiGluBackward: return run_swiglu_backward;
+    case Kernel::Gelu: return run_gelu;
+    case Kernel::GeluBackward: return run_gelu_backward;
+    case Kernel::Add: return run_add;
+    case Kernel::Scale: return run_scale;
+    case Kernel::CrossEntropy: return run_cross_entropy;
+    case Kernel::SumSquares: return run_sum_squares;
+    case Kernel::GradientNorm: return run_gradient_norm;
+    case Kernel::Adam: return run_adam;
+    case Kernel::Sgd: return run_sgd;
+    default: return nullptr;
   }
-  throw InputError(fmt::format("there is no CPU kernel {} yet", to_string(launch.kernel)));
+}
+
+void launch_wide(Gemm gemm, const Launch& launch) {
+  const Run run = run_of(launch.kernel);
+  if (!run)
+    throw InputError(fmt::format("there is no CPU kernel {} yet", to_string(launch.kernel)));
+  run(Call{launch, gemm});
 }
 
 /// Float32 copies of a launch's bfloat16 operands in its last workspace.
@@ -338,10 +395,7 @@ bool has_narrow_operand(const Launch& launch) {
 }  // namespace
 
 std::string missing_kernel(Kernel kernel, const Attributes& attributes) {
-  const auto first = static_cast<int>(Kernel::Relu);
-  const auto end = static_cast<int>(Kernel::SumSquares);
-  const int number = static_cast<int>(kernel);
-  if (number >= first && number < end) return std::string(to_string(kernel));
+  if (!run_of(kernel)) return std::string(to_string(kernel));
   // What the kernels do not look at.
   static constexpr std::array kIgnored{
       Attribute::SourceTime, Attribute::ValueHeadDim,    Attribute::Bidirectional,

@@ -48,20 +48,6 @@ std::int64_t vocabulary_of(const Plan& plan) {
   return std::numeric_limits<std::int32_t>::max();
 }
 
-std::int64_t token_reads(const Plan& plan, const ProgramItem& item) {
-  std::int64_t reads = 0;
-  if (item.segment >= 0) {
-    const Segment& segment = plan.segments[item.segment];
-    for (InstructionId id = segment.first; id < segment.last; ++id) {
-      const auto* read = std::get_if<Read>(&plan.instructions[id].operation);
-      reads += read && read->source == Source::Tokens;
-    }
-  }
-  for (const ProgramItem& inner : item.body)
-    reads += token_reads(plan, inner);
-  return item.count == ProgramItem::kOncePerStep ? reads : item.count * reads;
-}
-
 OrderShape order_shape_of(const Plan& plan) {
   return {plan.job.run.steps, plan.world_size(), micro_steps_of(plan),
           plan.job.training.micro_batch};
@@ -168,12 +154,6 @@ void Batches::read(Source source, std::int64_t step, std::int64_t rank, std::int
   for (std::int64_t i = 0; i < batch; ++i)
     file.read(order_.sequence(step, rank, micro_step, i), targets ? 1 : 0, vocabulary_,
               out.subspan(i * sequence_length_, sequence_length_));
-}
-
-std::int64_t micro_steps_of(const Plan& plan) {
-  for (const ProgramItem& item : plan.program)
-    if (item.count == ProgramItem::kOncePerStep) return token_reads(plan, item);
-  return 0;
 }
 
 }  // namespace shardplan

@@ -91,7 +91,4 @@ class Batches {
   DataOrder order_;
 };
 
-/// Micro-steps of one step: how often the plan reads tokens in it.
-std::int64_t micro_steps_of(const Plan& plan);
-
 }  // namespace shardplan

@@ -21,9 +21,7 @@ namespace {
 constexpr std::string_view kCommand = "command line: fit";
 
 Maximize maximize_named(const std::string& name) {
-  Node place;
-  place.where = fmt::format("{}: --maximize", kCommand);
-  return located(place, [&] { return maximize_from(name); });
+  return located(fmt::format("{}: --maximize", kCommand), [&] { return maximize_from(name); });
 }
 
 std::string rows_text(const std::vector<FittedStrategy>& rows, Maximize what) {

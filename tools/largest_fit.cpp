@@ -41,14 +41,13 @@ std::int64_t guess(const Trial& a, const Trial& b, Bytes limit, const Trial& fit
 }
 
 /// Numbers of it that make sense, in its steps.
-std::int64_t most_steps(const Job& job, Maximize what) {
+std::int64_t most_steps(const Job& job, const ModelGraph& model, Maximize what) {
   const TrainingJob& training = job.training;
   switch (what) {
     case Maximize::MicroBatch: return kMostTokens / training.sequence_length;
     case Maximize::SequenceLength: {
       const std::int64_t tokens = kMostTokens / training.micro_batch;
-      return std::min(tokens, build_model(job.model).most_positions().value_or(tokens)) /
-             kSequenceStep;
+      return std::min(tokens, model.most_positions().value_or(tokens)) / kSequenceStep;
     }
     case Maximize::Layers: return kMostLayers;
   }
@@ -106,13 +105,15 @@ Enlarged enlarged(const Job& job, Maximize what, std::int64_t number) {
 
 std::optional<Largest> largest_that_fits(const Job& job, Maximize what, const Hardware& hardware) {
   const std::int64_t step = smallest(what);
+  const ModelGraph model = build_model(job.model);
   const auto needed = [&](std::int64_t steps) {
     const Enlarged larger = enlarged(job, what, steps * step);
-    return device_bytes(make_plan(larger.job, build_model(larger.job.model, larger.layers)),
+    return device_bytes(larger.layers ? make_plan(larger.job, build_model(job.model, larger.layers))
+                                      : make_plan(larger.job, model),
                         hardware);
   };
   std::optional<Largest> largest =
-      largest_fit(needed, job.cluster.gpu.memory_bytes, most_steps(job, what));
+      largest_fit(needed, job.cluster.gpu.memory_bytes, most_steps(job, model, what));
   if (largest) largest->number *= step;
   return largest;
 }

@@ -17,14 +17,12 @@ constexpr std::array kPossible{Strategy::Ddp, Strategy::NoShard, Strategy::Shard
 
 }  // namespace
 
-Strategy strategy_named(std::string_view where, const std::string& name) {
-  Node place;
-  place.where = where;
-  const Strategy strategy = located(place, [&] { return strategy_from(name); });
+Strategy strategy_named(const std::string& where, const std::string& name) {
+  const Strategy strategy = located(where, [&] { return strategy_from(name); });
   if (std::ranges::find(kPossible, strategy) == kPossible.end())
-    fail(place, fmt::format("{} is not supported yet; supported: DDP, NO_SHARD, SHARD_GRAD_OP, "
-                            "FULL_SHARD",
-                            name));
+    throw InputError(fmt::format(
+        "{}: {} is not supported yet; supported: DDP, NO_SHARD, SHARD_GRAD_OP, FULL_SHARD", where,
+        name));
   return strategy;
 }
 

@@ -10,7 +10,7 @@ namespace shardplan {
 
 /// The strategy of that name, if it can be planned; `where` names the place in errors. Throws
 /// InputError.
-Strategy strategy_named(std::string_view where, const std::string& name);
+Strategy strategy_named(const std::string& where, const std::string& name);
 
 /// What --strategies of a command names, each once; DDP, SHARD_GRAD_OP and FULL_SHARD when it names
 /// none. Throws InputError.

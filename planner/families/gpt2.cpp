@@ -1,45 +1,25 @@
 #include <cmath>
 
 #include "planner/families/decoder.h"
+#include "planner/families/gpt2_parts.h"
 
 namespace shardplan {
 namespace {
 
-std::vector<Part> block_parts() {
-  return {{"ln_1", PartRole::AttentionNorm},
-          {"attn",
-           PartRole::Attention,
-           "GPT2Attention",
-           {{"c_attn", PartRole::PackedQkv},
-            {"c_proj", PartRole::Output},
-            {"attn_dropout", PartRole::Module, "Dropout"},
-            {"resid_dropout", PartRole::Module, "Dropout"}}},
-          {"ln_2", PartRole::MlpNorm},
-          {"mlp",
-           PartRole::Mlp,
-           "GPT2MLP",
-           {{"c_fc", PartRole::Up},
-            {"c_proj", PartRole::Down},
-            {"act", PartRole::Activation},
-            {"dropout", PartRole::Module, "Dropout"}}}};
-}
-
-std::vector<Part> model_parts() {
-  return {{"transformer",
-           PartRole::Module,
-           "GPT2Model",
-           {{"wte", PartRole::Embedding},
-            {"wpe", PartRole::Positions},
-            {"drop", PartRole::Module, "Dropout"},
-            {"h", PartRole::Blocks},
-            {"ln_f", PartRole::FinalNorm}}},
-          {"lm_head", PartRole::Head}};
+Part attention_part() {
+  return {"attn",
+          PartRole::Attention,
+          "GPT2Attention",
+          {{"c_attn", PartRole::PackedQkv},
+           {"c_proj", PartRole::Output},
+           {"attn_dropout", PartRole::Module, "Dropout"},
+           {"resid_dropout", PartRole::Module, "Dropout"}}};
 }
 
 Block read_block(ModelConfig& config) {
   Block block;
   block.class_name = "GPT2Block";
-  block.parts = block_parts();
+  block.parts = gpt2_block_parts("GPT2", attention_part());
   block.channels = read_size(config, {"n_embd", 768, "hidden_size", kMostChannels});
   block.intermediate = read_derived_size(config, {"n_inner", 4 * block.channels});
   read_heads(config, block,
@@ -60,7 +40,7 @@ Decoder describe_gpt2(ModelConfig& config) {
   Decoder decoder = repeat_block(config, read_block(config), {"n_layer", 12, "num_hidden_layers"});
   decoder.family = "gpt2";
   decoder.model_class = "GPT2LMHeadModel";
-  decoder.parts = model_parts();
+  decoder.parts = gpt2_model_parts("GPT2");
   // OpenAI's scheme, which transformers keeps: two residual projections a block.
   for (Block& block : decoder.blocks)
     block.residual_deviation =

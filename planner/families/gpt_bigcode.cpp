@@ -1,36 +1,16 @@
 #include "planner/families/decoder.h"
+#include "planner/families/gpt2_parts.h"
 
 namespace shardplan {
 namespace {
 
-std::vector<Part> block_parts() {
-  return {{"ln_1", PartRole::AttentionNorm},
-          {"attn",
-           PartRole::Attention,
-           "GPTBigCodeAttention",
-           {{"c_attn", PartRole::PackedQkv},
-            {"c_proj", PartRole::Output},
-            {"resid_dropout", PartRole::Module, "Dropout"}}},
-          {"ln_2", PartRole::MlpNorm},
-          {"mlp",
-           PartRole::Mlp,
-           "GPTBigCodeMLP",
-           {{"c_fc", PartRole::Up},
-            {"c_proj", PartRole::Down},
-            {"act", PartRole::Activation},
-            {"dropout", PartRole::Module, "Dropout"}}}};
-}
-
-std::vector<Part> model_parts() {
-  return {{"transformer",
-           PartRole::Module,
-           "GPTBigCodeModel",
-           {{"wte", PartRole::Embedding},
-            {"wpe", PartRole::Positions},
-            {"drop", PartRole::Module, "Dropout"},
-            {"h", PartRole::Blocks},
-            {"ln_f", PartRole::FinalNorm}}},
-          {"lm_head", PartRole::Head}};
+Part attention_part() {
+  return {"attn",
+          PartRole::Attention,
+          "GPTBigCodeAttention",
+          {{"c_attn", PartRole::PackedQkv},
+           {"c_proj", PartRole::Output},
+           {"resid_dropout", PartRole::Module, "Dropout"}}};
 }
 
 }  // namespace
@@ -38,7 +18,7 @@ std::vector<Part> model_parts() {
 Decoder describe_gpt_bigcode(ModelConfig& config) {
   Block block;
   block.class_name = "GPTBigCodeBlock";
-  block.parts = block_parts();
+  block.parts = gpt2_block_parts("GPTBigCode", attention_part());
   block.channels = read_size(config, {"n_embd", 768, "hidden_size", kMostChannels});
   block.intermediate = read_derived_size(config, {"n_inner", 4 * block.channels});
   const bool multi_query = read_flag(config, "multi_query", true);
@@ -56,7 +36,7 @@ Decoder describe_gpt_bigcode(ModelConfig& config) {
   Decoder decoder = repeat_block(config, block, {"n_layer", 12, "num_hidden_layers"});
   decoder.family = "gpt_bigcode";
   decoder.model_class = "GPTBigCodeForCausalLM";
-  decoder.parts = model_parts();
+  decoder.parts = gpt2_model_parts("GPTBigCode");
   read_vocabulary(config, decoder, 50257, true);
   decoder.positions =
       read_size(config, {"n_positions", 1024, "max_position_embeddings", kMostPositions});

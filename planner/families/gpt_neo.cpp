@@ -1,44 +1,24 @@
 #include <algorithm>
 
 #include "planner/families/decoder.h"
+#include "planner/families/gpt2_parts.h"
 
 namespace shardplan {
 namespace {
 
-std::vector<Part> block_parts() {
-  return {{"ln_1", PartRole::AttentionNorm},
-          {"attn",
-           PartRole::Module,
-           "GPTNeoAttention",
-           {{"attention",
-             PartRole::Attention,
-             "GPTNeoSelfAttention",
-             {{"attn_dropout", PartRole::Module, "Dropout"},
-              {"resid_dropout", PartRole::Module, "Dropout"},
-              {"k_proj", PartRole::Key},
-              {"v_proj", PartRole::Value},
-              {"q_proj", PartRole::Query},
-              {"out_proj", PartRole::Output}}}}},
-          {"ln_2", PartRole::MlpNorm},
-          {"mlp",
-           PartRole::Mlp,
-           "GPTNeoMLP",
-           {{"c_fc", PartRole::Up},
-            {"c_proj", PartRole::Down},
-            {"act", PartRole::Activation},
-            {"dropout", PartRole::Module, "Dropout"}}}};
-}
-
-std::vector<Part> model_parts() {
-  return {{"transformer",
-           PartRole::Module,
-           "GPTNeoModel",
-           {{"wte", PartRole::Embedding},
-            {"wpe", PartRole::Positions},
-            {"drop", PartRole::Module, "Dropout"},
-            {"h", PartRole::Blocks},
-            {"ln_f", PartRole::FinalNorm}}},
-          {"lm_head", PartRole::Head}};
+Part attention_part() {
+  return {"attn",
+          PartRole::Module,
+          "GPTNeoAttention",
+          {{"attention",
+            PartRole::Attention,
+            "GPTNeoSelfAttention",
+            {{"attn_dropout", PartRole::Module, "Dropout"},
+             {"resid_dropout", PartRole::Module, "Dropout"},
+             {"k_proj", PartRole::Key},
+             {"v_proj", PartRole::Value},
+             {"q_proj", PartRole::Query},
+             {"out_proj", PartRole::Output}}}}};
 }
 
 /// attention_types is a list of [kinds, how often]: [[["global", "local"], 12]].
@@ -66,7 +46,7 @@ std::vector<bool> read_local_layers(ModelConfig& config) {
 Decoder describe_gpt_neo(ModelConfig& config) {
   Block block;
   block.class_name = "GPTNeoBlock";
-  block.parts = block_parts();
+  block.parts = gpt2_block_parts("GPTNeo", attention_part());
   block.channels = read_size(config, {"hidden_size", 2048, {}, kMostChannels});
   block.intermediate = read_derived_size(config, {"intermediate_size", 4 * block.channels});
   read_heads(
@@ -79,7 +59,7 @@ Decoder describe_gpt_neo(ModelConfig& config) {
   Decoder decoder = repeat_block(config, block, {"num_layers", 24, "num_hidden_layers"});
   decoder.family = "gpt_neo";
   decoder.model_class = "GPTNeoForCausalLM";
-  decoder.parts = model_parts();
+  decoder.parts = gpt2_model_parts("GPTNeo");
   read_vocabulary(config, decoder, 50257, true);
   decoder.positions = read_size(config, {"max_position_embeddings", 2048, {}, kMostPositions});
   const std::int64_t window = read_derived_size(config, {"window_size", 256, {}, kMostPositions});

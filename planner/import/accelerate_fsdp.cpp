@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "planner/import/accelerate.h"
 #include "planner/import/accelerate_values.h"

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+
+#include "planner/import/import_parts.h"
 
 namespace shardplan::importing {
 namespace {
@@ -23,23 +24,11 @@ Node with_prefixed_keys(const Node* section, const std::string& name, std::strin
   return result;
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
-
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::ranges::find(words, word) != words.end();
 }
 
 }  // namespace
-
-std::string upper(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::toupper(c); });
-  return result;
-}
 
 bool is_yaml_boolean(const Node& node, bool value) {
   if (node.kind != Node::Kind::Plain) return false;

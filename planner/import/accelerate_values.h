@@ -36,7 +36,4 @@ class AccelerateSection {
 /// True when the plain scalar is one of YAML 1.1's words for the boolean `value`.
 bool is_yaml_boolean(const Node& node, bool value);
 
-/// The text in upper case.
-std::string upper(std::string_view text);
-
 }  // namespace shardplan::importing

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 
 #include "planner/import/auto_values.h"
@@ -14,12 +13,6 @@
 
 namespace shardplan::importing {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
 
 /// Sets what the parameters say; what they do not say has DeepSpeed's FusedAdam's defaults.
 void read_optimizer_params(Fields params, bool is_sgd, OptimizerJob& optimizer) {

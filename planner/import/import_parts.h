@@ -11,6 +11,10 @@ namespace shardplan::importing {
 /// "bf16": the word that accelerate and DeepSpeed have for a dtype.
 std::string_view short_name(Dtype dtype);
 
+/// The text in lower, and in upper case.
+std::string lower(std::string_view text);
+std::string upper(std::string_view text);
+
 /// A job of the defaults on the catalogue's default GPU, without a model.
 Job empty_job(const ImportOptions& options);
 

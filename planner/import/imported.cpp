@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "planner/import/import_parts.h"
 #include "plans/names.h"
@@ -31,6 +32,18 @@ std::string_view short_name(Dtype dtype) {
     case Dtype::Float16: return "fp16";
     default: return to_string(dtype);
   }
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
+  return result;
+}
+
+std::string upper(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::toupper(c); });
+  return result;
 }
 
 Job empty_job(const ImportOptions& options) {

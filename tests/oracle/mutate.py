@@ -57,6 +57,15 @@ def apply(source: Path, edits):
     return before
 
 
+def check_edits():
+    """Every edit must find its text in this tree: returns the exit status."""
+    missing = [f"{name}: {file} has this {(ROOT / file).read_text().count(old)} times, not once:\n{old}"
+               for name, edits in MUTATIONS.items() for file, old, _ in edits
+               if (ROOT / file).read_text().count(old) != 1]
+    print("\n".join(missing) if missing else f"{len(MUTATIONS)} mutations fit the tree")
+    return 1 if missing else 0
+
+
 def worst_deviation(cases):
     """(times the bar, description) of the figure that is furthest out; None when all hold."""
     found = []
@@ -88,7 +97,10 @@ def main():
     parser.add_argument("--build", type=Path, default=ROOT / "build/mutations")
     parser.add_argument("--only", default="", help="mutations whose names hold this")
     parser.add_argument("--cases", type=Path, default=ROOT / "tests/oracle/numerics")
+    parser.add_argument("--check", action="store_true", help="only look whether the edits still fit")
     options = parser.parse_args()
+    if options.check:
+        return check_edits()
     source, build = options.build.resolve() / "source", options.build.resolve() / "build"
     copy_tree(source)
     configure(source, build)

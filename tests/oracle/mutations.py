@@ -13,36 +13,13 @@ CROSS_ENTROPY = "kernels/cpu/cross_entropy.cpp"
 LAUNCH = "runtime/cpu_kernels.cpp"
 EXECUTOR = "runtime/executor.cpp"
 COLLECTIVES = "runtime/comm/thread_communicator.cpp"
-SCHEDULE = "planner/passes/schedule.cpp"
+LAYOUT = "planner/passes/layout.cpp"
 LEARNING_RATE = "plans/job.cpp"
 
 _CLIP = "  const auto decay = static_cast<float>({}step.weight_decay{});\n"
 _OWN_CLIP = "  grad_scale = std::min(1.0F, 1.0F / (std::sqrt(static_cast<float>(sum_squares(grad, elems))) + 1e-6F));\n"
 _ADAM_DECAY = _CLIP.format("decoupled ? 0.0 : ", "")
 _SGD_DECAY = _CLIP.format("", "")
-_UPDATE_UNIT = """      std::vector<View> updated{whole(unit.parameter)};
-      for (const BufferId state : states_[unit.parameter])
-        updated.push_back(whole(state));
-      std::vector<View> reads{whole(gradients_[u]), whole(coefficient)};
-      reads.insert(reads.end(), updated.begin(), updated.end());
-      emit(fmt::format("{}.{}", unit.name, to_string(update.kernel)), Stream::Compute,
-           Phase::Optimizer, static_cast<int>(u), update, std::move(reads), std::move(updated));
-"""
-# Where every rank has the whole parameters; the shards keep their update.
-_UPDATE_EACH_PARAMETER = """      if (!sharded())
-      for (const UnitParameter& p : unit.parameters) {
-        std::vector<View> updated{{unit.parameter, p.at, p.elems}};
-        for (const BufferId state : states_[unit.parameter])
-          updated.push_back({state, p.at, p.elems});
-        std::vector<View> reads{{gradients_[u], p.at, p.elems}, whole(coefficient)};
-        reads.insert(reads.end(), updated.begin(), updated.end());
-        Compute own = update;
-        if (p.shape.size() < 2) own.attributes.set(Attribute::WeightDecay, 0);
-        emit("update." + p.name, Stream::Compute, Phase::Optimizer, static_cast<int>(u), own,
-             std::move(reads), std::move(updated));
-      }
-      else {
-""" + _UPDATE_UNIT + "      }\n"
 
 MUTATIONS = {
     "rope interleaved instead of half rotation": [
@@ -70,10 +47,7 @@ MUTATIONS = {
     ],
     "attention scale 1": [(LAUNCH, ".scale = call.single(Attribute::Scale)", ".scale = 1")],
     "tied head: gradient of the head lost": [
-        (LAUNCH, """call.integer(Attribute::InFeatures), call.channels(),
-                                call.store(0, 2));""",
-         """call.integer(Attribute::InFeatures), call.channels(),
-                                Store::Overwrite);"""),
+        (LAUNCH, "call.channels(), call.store(0, 2));", "call.channels(), Store::Overwrite);"),
     ],
     # In the collective: a plan that forgets the mean does not pass verify.
     "gradient summed over 2 ranks, not averaged": [
@@ -103,7 +77,9 @@ MUTATIONS = {
     "decay coupled (L2) instead of decoupled": [
         (LAUNCH, "? AdamStep::Decay::Decoupled", "? AdamStep::Decay::Coupled"),
     ],
-    "no decay on norms and biases": [(SCHEDULE, _UPDATE_UNIT, _UPDATE_EACH_PARAMETER)],
+    "no decay on norms and biases": [
+        (LAYOUT, "return !matrices_only_ ||", "return (void(matrices_only_), false) ||"),
+    ],
     "decay after the update instead of before": [
         (OPTIMIZER, "parameter[i] * shrink - step_size * (m / (std::sqrt(v) / root_correction2 + eps));",
          "shrink * (parameter[i] - step_size * (m / (std::sqrt(v) / root_correction2 + eps)));"),
