@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/model.h"
 #include "planner/planner.h"
 #include "plans/error.h"
 #include "plans/verify.h"
@@ -161,28 +162,65 @@ class Campaign {
 struct Case {
   std::string name;
   Job job;
-  testing::TinyLlama model = kSizes;
+  ModelGraph model;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> result;
-  const auto add = [&](std::string name, Strategy strategy, int world, auto change) {
-    Case one{std::move(name), testing::tiny_job(strategy, world)};
-    one.job.strategy.profile = Profile::CpuReference;
-    one.job.training.sequence_length = 4;
-    change(one);
-    result.push_back(std::move(one));
-  };
-  const auto nothing = [](Case&) {};
-  add("one rank, SGD", Strategy::NoShard, 1, [](Case& one) {
-    one.job.training.optimizer.name = OptimizerJob::Name::Sgd;
-    one.job.training.optimizer.momentum = 0.9;
-  });
-  add("NO_SHARD on 2, tied", Strategy::NoShard, 2, [](Case& one) { one.model.tied = true; });
-  add("DDP on 2", Strategy::Ddp, 2, [](Case& one) { one.job.strategy.ddp.bucket_cap_mb = 0.001; });
-  add("SHARD_GRAD_OP on 3", Strategy::ShardGradOp, 3, nothing);
-  add("FULL_SHARD on 2, tied", Strategy::FullShard, 2, [](Case& one) { one.model.tied = true; });
+/// A model with positions, LayerNorm, biases, packed attention and GELU.
+ModelGraph tiny_gpt2() {
+  return model_from_config(
+      R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 8,
+          "vocab_size": 19})",
+      "gpt2");
+}
+
+Case one_case(std::string name, Strategy strategy, int world, ModelGraph model) {
+  Case result{std::move(name), testing::tiny_job(strategy, world), std::move(model)};
+  result.job.strategy.profile = Profile::CpuReference;
+  result.job.training.sequence_length = 4;
   return result;
+}
+
+testing::TinyLlama one_block() {
+  testing::TinyLlama sizes = kSizes;
+  sizes.layers = 1;
+  return sizes;
+}
+
+std::vector<Case> strategies() {
+  testing::TinyLlama tied = kSizes;
+  tied.tied = true;
+  std::vector<Case> cases{
+      one_case("one rank, SGD", Strategy::NoShard, 1, testing::tiny_llama(kSizes)),
+      one_case("NO_SHARD, tied", Strategy::NoShard, 2, testing::tiny_llama(tied)),
+      one_case("DDP", Strategy::Ddp, 2, testing::tiny_llama(kSizes)),
+      one_case("SHARD_GRAD_OP on 3", Strategy::ShardGradOp, 3, testing::tiny_llama(kSizes)),
+      one_case("FULL_SHARD, tied", Strategy::FullShard, 2, testing::tiny_llama(tied)),
+      one_case("gpt2", Strategy::FullShard, 2, tiny_gpt2())};
+  cases[0].job.training.optimizer.name = OptimizerJob::Name::Sgd;
+  cases[0].job.training.optimizer.momentum = 0.9;
+  cases[2].job.strategy.ddp.bucket_cap_mb = 0.001;
+  return cases;
+}
+
+std::vector<Case> settings() {
+  const ModelGraph model = testing::tiny_llama(one_block());
+  std::vector<Case> cases{
+      one_case("accumulated, reduced at every micro-step, by rows", Strategy::FullShard, 2, model),
+      one_case("accumulated, reduced at the last micro-step", Strategy::NoShard, 2, model),
+      one_case("hybrid, recomputed", Strategy::HybridShard, 2, model),
+      one_case("bfloat16, some decay", Strategy::FullShard, 2, model),
+      one_case("spans of 2", Strategy::FullShard, 4, model)};
+  for (const int accumulated : {0, 1})
+    cases[accumulated].job.training.gradient_accumulation.steps = 3;
+  cases[0].job.strategy.layout = Layout::PerParameter;
+  cases[1].job.training.gradient_accumulation.sync = GradientAccumulation::Sync::Last;
+  cases[2].job.cluster.nodes = 2;
+  cases[2].job.training.activation_checkpointing.kind = ActivationCheckpointing::Kind::Full;
+  cases[3].job.strategy.mixed_precision =
+      MixedPrecision{.param = Dtype::BFloat16, .reduce = Dtype::BFloat16};
+  cases[3].job.training.optimizer.decay = OptimizerJob::Decay::Matrices;
+  cases[4].job.strategy.reshard_after_forward = ReshardAfterForward{.ranks = 2};
+  return cases;
 }
 
 void print(const Campaign& campaign) {
@@ -215,8 +253,9 @@ void print_json(const Campaign& campaign) {
 
 int mutants(const MutantsOptions& options) {
   Campaign campaign(options.every);
-  for (const Case& one : cases())
-    campaign.run(one.name, make_plan(one.job, testing::tiny_llama(one.model)));
+  for (const auto& cases : {strategies(), settings()})
+    for (const Case& one : cases)
+      campaign.run(one.name, make_plan(one.job, one.model));
   if (options.form == Scorecard::Form::Json)
     print_json(campaign);
   else
