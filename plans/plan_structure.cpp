@@ -11,6 +11,7 @@
 #include "plans/extent.h"
 #include "plans/job_agreement.h"
 #include "plans/launch_structure.h"
+#include "plans/plan_figures.h"
 
 namespace shardplan {
 namespace {
@@ -57,6 +58,7 @@ class StructureCheck {
                  instruction.operation);
       if (faults_.size() == before) check_aliasing(plan_, addresses_, instruction, faults_);
     }
+    if (faults_.empty()) check_figures(plan_, faults_);
     return std::move(faults_);
   }
 

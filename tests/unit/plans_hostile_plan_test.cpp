@@ -165,6 +165,20 @@ TEST_F(HostilePlan, RanksHoldWhatTheUnitsHave) {
   expect_fault("", "", "rank 0 holds");
 }
 
+TEST_F(HostilePlan, FiguresAreThoseOfThePlan) {
+  const Plan right = plan;
+  const auto expect_wrong = [&](const std::string& why, auto change) {
+    plan = right;
+    change();
+    expect_fault("", "", why);
+  };
+  expect_wrong("bytes of arena", [&] { plan.arena.bytes *= 2; });
+  expect_wrong("in issue order", [&] { plan.arena.issue_order_bytes = 1; });
+  expect_wrong("as the live bound", [&] { plan.arena.live_bound_bytes = 1; });
+  expect_wrong("parameters", [&] { plan.parameter_count = 1; });
+  expect_wrong("floating-point", [&] { plan.model_flops_per_token = -1; });
+}
+
 TEST_F(HostilePlan, ParametersHaveNamesOfTheirOwn) {
   plan.units[0].parameters[0].name = plan.units[1].parameters[0].name;
   expect_fault("", plan.buffers[plan.units[1].parameter].name, "is there twice");

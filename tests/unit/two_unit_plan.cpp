@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plans/error.h"
+#include "plans/lifetimes.h"
 
 namespace shardplan::testing {
 namespace {
@@ -49,9 +50,14 @@ class Builder {
     });
     plan_.program = {{1, 0, {}}, {ProgramItem::kOncePerStep, 1, {}}, {1, 2, {}}};
     for (Buffer& buffer : plan_.buffers) {  // side by side: nothing shares bytes
-      buffer.offset = plan_.arena.bytes;
-      plan_.arena.bytes += round_up(buffer.bytes(), 64);
+      buffer.offset = round_up(plan_.arena.bytes, 64);
+      plan_.arena.bytes = buffer.offset + buffer.bytes();
     }
+    plan_.arena.live_bound_bytes = plan_.arena.bytes;
+    const std::vector<InstructionId> order = unroll(plan_, 1);
+    plan_.arena.issue_order_bytes =
+        live_peak(live_bytes(plan_, lifetimes(plan_, order), order.size())).bytes;
+    plan_.parameter_count = 2 * kElems;
     return std::move(plan_);
   }
 
