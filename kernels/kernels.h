@@ -134,13 +134,20 @@ void scale(const float* x, float factor, float* out, std::int64_t elems);
 void widen(const BFloat16* x, float* out, std::int64_t elems);
 void narrow(const float* x, BFloat16* out, std::int64_t elems);
 
-/// loss = scale * mean over the rows of -log softmax(logits)[target]; targets of kIgnoredTarget
-/// are not counted, and without any other the loss is NaN and the gradient 0, as in PyTorch.
-/// grad_logits = gradient of that; it may be `logits` itself. Throws InputError for a target
-/// outside [0, vocab).
+/// Logits [rows, vocab] of the rows from `first` on, of `all` rows.
+struct LogitsShape {
+  std::int64_t rows;
+  std::int64_t vocab;
+  std::int64_t first;
+  std::int64_t all;
+};
+/// loss = scale * sum over the rows of -log softmax(logits)[target] / counted targets of all rows,
+/// so that the chunks of a batch add up to its mean. `targets` are those of all rows; those of
+/// kIgnoredTarget are not counted, and without any other the loss is NaN and the gradient 0, as in
+/// PyTorch. grad_logits = gradient of the loss; it may be `logits` itself. Throws InputError for a
+/// target outside [0, vocab).
 void cross_entropy(const float* logits, const std::int32_t* targets, double* loss,
-                   float* grad_logits, std::int64_t rows, std::int64_t vocab, double scale,
-                   Store store_loss);
+                   float* grad_logits, const LogitsShape& shape, double scale, Store store_loss);
 
 /// Sum of squares, accumulated in double precision in a fixed order.
 double sum_squares(const float* x, std::int64_t elems);

@@ -66,7 +66,6 @@ void refuse_unplanned(const Job& job) {
   if (job.training.attention != AttentionKind::Sdpa)
     fail_unsupported("training.attention: eager", "sdpa");
   if (job.run.checkpoint_every > 0) fail_unsupported("run.checkpoint_every", "0");
-  if (job.training.loss_chunks > 1) fail_unsupported("training.loss.chunks", "1");
 }
 
 /// The divisor of `whole` that is nearest to `wanted`; the smaller of two.
@@ -171,6 +170,7 @@ Plan make_plan(const Job& job, const ModelGraph& graph) {
                                      .profile = plan.profile,
                                      .dtype = parameter_dtype(job),
                                      .loss_scale = 1.0 / job.training.gradient_accumulation.steps,
+                                     .loss_chunks = job.training.loss_chunks,
                                      .checkpointing = job.training.activation_checkpointing});
   plan.model_flops_per_token = model_flops(tape) / static_cast<double>(sizes.batch * sizes.time);
   const std::vector<ParameterPlace> places = lay_out(plan, graph, wrap(graph, tape, job));

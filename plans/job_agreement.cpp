@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -20,6 +21,8 @@ class JobCheck {
     for (const Instruction& instruction : plan_.instructions)
       if (const auto* compute = std::get_if<Compute>(&instruction.operation))
         check_launch(instruction.name, *compute);
+    for (const Segment& segment : plan_.segments)
+      check_loss(segment);
   }
 
  private:
@@ -35,6 +38,27 @@ class JobCheck {
     if ((replicates && plan_.mesh.shard != 1) || (shards && plan_.mesh.replicate != 1))
       fault("", fmt::format("the mesh has shard groups of {} ranks, the job is {}",
                             plan_.mesh.shard, to_string(sharding)));
+  }
+
+  /// The chunks of a micro-batch's loss take its rows one after the other.
+  void check_loss(const Segment& segment) {
+    std::int64_t next = 0;
+    for (InstructionId id = segment.first; id < segment.last; ++id) {
+      const Instruction& instruction = plan_.instructions[id];
+      const auto* compute = std::get_if<Compute>(&instruction.operation);
+      if (!compute || compute->kernel != Kernel::CrossEntropy) continue;
+      const Attributes& a = compute->attributes;
+      const std::int64_t all =
+          (Extent(a.integer(Attribute::Batch)) * a.integer(Attribute::Time)).value();
+      const std::int64_t most = std::min(ceil_div(all, training().loss_chunks), all - next);
+      if (a.integer(Attribute::FirstRow) != next || rows_of(a) != Extent(most))
+        return fault(instruction.name,
+                     fmt::format("is the loss of {} rows from {} on, not of {} from {} on",
+                                 rows_of(a).value(), a.integer(Attribute::FirstRow), most, next));
+      next += most;
+      if (next == all) next = 0;
+    }
+    if (next != 0) fault("", fmt::format("{} ends inside the chunks of a loss", segment.name));
   }
 
   void check_launch(const std::string& name, const Compute& compute) {

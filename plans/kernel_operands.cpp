@@ -49,7 +49,7 @@ struct Sizes {
       : batch(a.integer(Attribute::Batch)),
         time(a.integer(Attribute::Time)),
         source_time(a.integer(Attribute::SourceTime, a.integer(Attribute::Time))),
-        rows(batch * time),
+        rows(rows_of(a)),
         source(batch * source_time),
         in(a.integer(Attribute::InFeatures)),
         out(a.integer(Attribute::OutFeatures)),
@@ -64,6 +64,18 @@ struct Sizes {
   Extent out;
   Extent groups;
 };
+
+/// Kernels that may be launched on a part of the rows.
+bool works_on_any_rows(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::Linear:
+    case Kernel::LinearBackwardInput:
+    case Kernel::LinearBackwardWeight:
+    case Kernel::LinearBackwardBias:
+    case Kernel::CrossEntropy: return true;
+    default: return false;
+  }
+}
 
 OperandTypes norm_types(Kernel kernel, const Attributes& a) {
   const bool is_layer_norm = kernel == Kernel::LayerNorm || kernel == Kernel::LayerNormBackward;
@@ -201,7 +213,7 @@ OperandTypes row_types(Kernel kernel, const Attributes& a) {
 }
 
 OperandTypes own_operands(Kernel kernel, const Attributes& a) {
-  const Extent rows = Extent(a.integer(Attribute::Batch)) * a.integer(Attribute::Time);
+  const Extent rows = rows_of(a);
   const Extent one = 1;
   const Extent in = a.integer(Attribute::InFeatures);
   const Extent out = a.integer(Attribute::OutFeatures);
@@ -234,7 +246,10 @@ OperandTypes own_operands(Kernel kernel, const Attributes& a) {
     case Kernel::RelativePositionBiasBackward: return {{bias}, {in * out}};
     case Kernel::Add: return {.reads = {kAny, kAny}, .writes = {kAny}, .one_size = true};
     case Kernel::Scale: return {.reads = {kAny}, .writes = {kAny}, .one_size = true};
-    case Kernel::CrossEntropy: return {{rows * in, tokens(rows)}, {kSum, rows * in}};
+    case Kernel::CrossEntropy: {
+      const Extent all = Extent(a.integer(Attribute::Batch)) * a.integer(Attribute::Time);
+      return {{rows * in, tokens(all)}, {kSum, rows * in}};
+    }
     case Kernel::SumSquares: return {.reads = {}, .writes = {kSum}, .more_reads = kAny};
     case Kernel::GradientNorm: return {{kSum}, {one, one}};
     case Kernel::Adam:
@@ -306,6 +321,12 @@ std::string attribute_fault(Kernel kernel, const Attributes& attributes, Profile
                          count(Attribute::KvHeads));
     if (profile != Profile::Cuda && count(Attribute::BlockRows) < 1)
       return "attribute block_rows is missing or 0, expected the rows of a tile";
+  }
+  if (attributes.has(Attribute::Rows) || attributes.has(Attribute::FirstRow)) {
+    const Extent all = Extent(count(Attribute::Batch)) * count(Attribute::Time);
+    if (!works_on_any_rows(kernel)) return fmt::format("{} takes all rows", to_string(kernel));
+    if ((rows_of(attributes) + count(Attribute::FirstRow)).value() > all.value())
+      return fmt::format("works on rows beyond the {} that there are", all.value());
   }
   const bool learns_positions =
       kernel == Kernel::PositionEmbedding || kernel == Kernel::PositionEmbeddingBackward;

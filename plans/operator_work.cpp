@@ -45,6 +45,11 @@ bool is_attention_backward(Kernel kernel) {
 
 }  // namespace
 
+Extent rows_of(const Attributes& a) {
+  if (a.has(Attribute::Rows)) return a.integer(Attribute::Rows);
+  return Extent(a.integer(Attribute::Batch)) * a.integer(Attribute::Time);
+}
+
 bool widens(Kernel kernel, Profile profile) { return is_cpu(profile) && kernel != Kernel::Add; }
 
 std::int64_t attention_block_rows(Profile profile) { return profile == Profile::Cuda ? 128 : 64; }
@@ -75,7 +80,7 @@ double flops_of(Kernel kernel, const Attributes& a) {
   // Five products instead of two: the scores again, dV, dP, dQ, dK.
   if (is_attention_backward(kernel)) return 2.5 * attention_flops(a);
   if (!is_matrix_product(kernel)) return 0;
-  const double product = 2 * a.real(Attribute::Batch) * a.real(Attribute::Time) *
+  const double product = 2 * static_cast<double>(rows_of(a).value()) *
                          a.real(Attribute::InFeatures) * a.real(Attribute::OutFeatures);
   switch (kernel) {
     case Kernel::Convolution:

@@ -12,6 +12,8 @@ constexpr std::array kAttributeNames{
     EnumName{Attribute::Batch, "batch"},
     EnumName{Attribute::Time, "time"},
     EnumName{Attribute::SourceTime, "source_time"},
+    EnumName{Attribute::Rows, "rows"},
+    EnumName{Attribute::FirstRow, "first_row"},
     EnumName{Attribute::InFeatures, "in_features"},
     EnumName{Attribute::OutFeatures, "out_features"},
     EnumName{Attribute::Heads, "heads"},

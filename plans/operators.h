@@ -53,6 +53,8 @@ enum class Attribute {
   Batch,        // sequences
   Time,         // tokens per sequence of the output
   SourceTime,   // tokens per sequence of the input, where they are not those of the output
+  Rows,         // rows that a launch works on, where they are not Batch x Time but a part of them
+  FirstRow,     // first of them
   InFeatures,   // columns of the input
   OutFeatures,  // columns of the output
   Heads,
@@ -124,6 +126,9 @@ class Attributes {
  private:
   std::vector<std::pair<Attribute, double>> entries_;
 };
+
+/// Rows of a launch's output: [Batch, Time] of them, or those that the attribute Rows says.
+Extent rows_of(const Attributes& attributes);
 
 enum class OperatorKind {
   Input,  // int32 [batch, tokens], or float32 [batch, tokens, channels] (pixels, sound)

@@ -54,7 +54,7 @@ struct Call {
   float single(Attribute attribute) const { return static_cast<float>(real(attribute)); }
   std::int64_t batch() const { return integer(Attribute::Batch); }
   std::int64_t time() const { return integer(Attribute::Time); }
-  std::int64_t rows() const { return batch() * time(); }
+  std::int64_t rows() const { return rows_of(launch.attributes).value(); }
   std::int64_t channels() const { return integer(Attribute::OutFeatures); }
   std::int64_t norm_rows() const {
     return rows() * launch.attributes.integer(Attribute::GroupsPerRow, 1);
@@ -208,8 +208,11 @@ void run_scale(const Call& call) {
 }
 
 void run_cross_entropy(const Call& call) {
-  cross_entropy(call.in(0), call.tokens(1), call.out_double(0), call.out(1), call.rows(),
-                call.integer(Attribute::InFeatures),
+  const LogitsShape shape{.rows = call.rows(),
+                          .vocab = call.integer(Attribute::InFeatures),
+                          .first = call.integer(Attribute::FirstRow),
+                          .all = call.batch() * call.time()};
+  cross_entropy(call.in(0), call.tokens(1), call.out_double(0), call.out(1), shape,
                 call.launch.attributes.real(Attribute::LossScale, 1), call.store(0, 2));
 }
 

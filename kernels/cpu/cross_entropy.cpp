@@ -45,16 +45,16 @@ double row_loss(const float* logits, std::int32_t target, float* gradient, std::
 }  // namespace
 
 void cross_entropy(const float* logits, const std::int32_t* targets, double* loss,
-                   float* grad_logits, std::int64_t rows, std::int64_t vocab, double scale,
-                   Store store_loss) {
-  const auto counted = static_cast<double>(counted_rows(targets, rows, vocab));
+                   float* grad_logits, const LogitsShape& shape, double scale, Store store_loss) {
+  const auto counted = static_cast<double>(counted_rows(targets, shape.all, shape.vocab));
   double sum = 0;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    float* gradient = grad_logits + row * vocab;
-    if (targets[row] == kIgnoredTarget)
-      std::fill_n(gradient, vocab, 0.0F);
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const std::int32_t target = targets[shape.first + row];
+    float* gradient = grad_logits + row * shape.vocab;
+    if (target == kIgnoredTarget)
+      std::fill_n(gradient, shape.vocab, 0.0F);
     else
-      sum += row_loss(logits + row * vocab, targets[row], gradient, vocab, scale / counted);
+      sum += row_loss(logits + row * shape.vocab, target, gradient, shape.vocab, scale / counted);
   }
   *loss = (store_loss == Store::Accumulate ? *loss : 0.0) + scale * (sum / counted);
 }

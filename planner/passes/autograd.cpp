@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "planner/passes/loss_chunks.h"
 #include "planner/passes/recomputation.h"
 #include "plans/error.h"
 #include "plans/kernel_operands.h"
@@ -56,7 +57,6 @@ class Differentiator {
             fmt::format("parameter '{}' is trained, but the loss does not depend on it "
                         "(find_unused_parameters cannot be planned); freeze it by model.trainable",
                         graph_.parameters[p].name));
-    mark_activations();
     tape_.loss = forward_[vertices_ - 1].output;
     return std::move(tape_);
   }
@@ -185,36 +185,9 @@ class Differentiator {
       const std::optional<TapeOperand> target = result(vertex, call, role, pass, launch, sums);
       if (target) launch.writes.push_back(*target);
     }
-    add_wide_workspace(launch);
     (pass == Pass::Forward ? tape_.forward : tape_.backward).push_back(std::move(launch));
     for (const auto& [owner, value] : sums)
       add_into(owner, value);
-  }
-
-  /// A place for float32 copies of the operands, where the kernel takes nothing else.
-  void add_wide_workspace(TapeLaunch& launch) {
-    if (settings_.dtype == Dtype::Float32 || !widens(launch.kernel, settings_.profile)) return;
-    std::vector<TapeOperand> narrow;
-    for (const auto* operands : {&launch.reads, &launch.writes})
-      for (const TapeOperand& operand : *operands)
-        if (is_narrow(operand) && std::ranges::find(narrow, operand) == narrow.end())
-          narrow.push_back(operand);
-    std::int64_t elems = 0;
-    for (const TapeOperand& operand : narrow)
-      elems += elems_of(operand);
-    if (elems > 0)
-      launch.writes.push_back(
-          {TapeOperand::Kind::Value,
-           new_value(op(launch.vertex).module + ".wide", Dtype::Float32, elems)});
-  }
-
-  bool is_narrow(const TapeOperand& operand) const {
-    return operand.kind != TapeOperand::Kind::Value ||
-           tape_.values[operand.index].dtype == settings_.dtype;
-  }
-  std::int64_t elems_of(const TapeOperand& operand) const {
-    return operand.kind == TapeOperand::Kind::Value ? tape_.values[operand.index].elems
-                                                    : graph_.parameters[operand.index].elements();
   }
 
   Attributes launch_attributes(int vertex) const {
@@ -358,27 +331,6 @@ class Differentiator {
   }
   void add_into(int vertex, int value) { add_into(vertex, value, value); }
 
-  /// What backward reads of forward's results, kept or computed again.
-  void mark_activations() {
-    enum class Made { Elsewhere, Forward, Again };
-    std::vector<Made> made(tape_.values.size(), Made::Elsewhere);
-    for (const TapeLaunch& launch : tape_.forward)
-      for (const TapeOperand& write : launch.writes)
-        made[write.index] = Made::Forward;
-    for (const TapeLaunch& launch : tape_.backward) {
-      for (const TapeOperand& read : launch.reads)
-        if (read.kind == TapeOperand::Kind::Value &&
-            (made[read.index] == Made::Forward ||
-             (made[read.index] == Made::Again && !launch.recomputation)))
-          tape_.values[read.index].category = Category::Activations;
-      if (launch.recomputation)
-        for (const TapeOperand& write : launch.writes)
-          made[write.index] = Made::Again;
-    }
-    for (const TapeInput& input : tape_.inputs)
-      tape_.values[input.value].category = Category::Inputs;
-  }
-
   const ModelGraph& graph_;
   const TapeSettings& settings_;
   const Recomputation recomputation_;
@@ -394,13 +346,82 @@ class Differentiator {
   std::vector<bool> gradient_written_;   // by parameter
 };
 
+/// Gives launches of kernels that take float32 alone a place for wide copies of narrow operands.
+class Widening {
+ public:
+  Widening(Tape& tape, const ModelGraph& graph, const TapeSettings& settings)
+      : tape_(tape), graph_(graph), settings_(settings) {}
+
+  void run() {
+    if (settings_.dtype == Dtype::Float32) return;
+    for (auto* launches : {&tape_.forward, &tape_.backward})
+      for (TapeLaunch& launch : *launches)
+        if (widens(launch.kernel, settings_.profile)) add_workspace(launch);
+  }
+
+ private:
+  void add_workspace(TapeLaunch& launch) {
+    std::vector<TapeOperand> narrow;
+    for (const auto* operands : {&launch.reads, &launch.writes})
+      for (const TapeOperand& operand : *operands)
+        if (is_narrow(operand) && std::ranges::find(narrow, operand) == narrow.end())
+          narrow.push_back(operand);
+    std::int64_t elems = 0;
+    for (const TapeOperand& operand : narrow)
+      elems += elems_of(operand);
+    if (elems == 0) return;
+    launch.writes.push_back({TapeOperand::Kind::Value, static_cast<int>(std::ssize(tape_.values))});
+    tape_.values.push_back(
+        {graph_.dag[launch.vertex].module + ".wide", Dtype::Float32, elems, Category::Temporaries});
+  }
+
+  bool is_narrow(const TapeOperand& operand) const {
+    return operand.kind != TapeOperand::Kind::Value ||
+           tape_.values[operand.index].dtype == settings_.dtype;
+  }
+  std::int64_t elems_of(const TapeOperand& operand) const {
+    if (operand.kind != TapeOperand::Kind::Value)
+      return graph_.parameters[operand.index].elements();
+    return operand.elems == TapeOperand::kAll ? tape_.values[operand.index].elems : operand.elems;
+  }
+
+  Tape& tape_;
+  const ModelGraph& graph_;
+  const TapeSettings& settings_;
+};
+
+/// What backward reads of forward's results, kept or computed again.
+void mark_activations(Tape& tape) {
+  enum class Made { Elsewhere, Forward, Again };
+  std::vector<Made> made(tape.values.size(), Made::Elsewhere);
+  for (const TapeLaunch& launch : tape.forward)
+    for (const TapeOperand& write : launch.writes)
+      if (write.kind == TapeOperand::Kind::Value) made[write.index] = Made::Forward;
+  for (const TapeLaunch& launch : tape.backward) {
+    for (const TapeOperand& read : launch.reads)
+      if (read.kind == TapeOperand::Kind::Value &&
+          (made[read.index] == Made::Forward ||
+           (made[read.index] == Made::Again && !launch.recomputation)))
+        tape.values[read.index].category = Category::Activations;
+    if (launch.recomputation)
+      for (const TapeOperand& write : launch.writes)
+        made[write.index] = Made::Again;
+  }
+  for (const TapeInput& input : tape.inputs)
+    tape.values[input.value].category = Category::Inputs;
+}
+
 }  // namespace
 
 Tape autograd(const ModelGraph& graph, const TapeSettings& settings) {
   check(boost::num_vertices(graph.dag) > 2 && graph.dag[0].kind == OperatorKind::Input &&
             graph.dag[1].kind == OperatorKind::Input,
         "a graph starts with its tokens and targets");
-  return Differentiator(graph, settings).run();
+  Tape tape = Differentiator(graph, settings).run();
+  if (settings.loss_chunks > 1) cut_loss(tape, graph, settings.loss_chunks);
+  Widening(tape, graph, settings).run();
+  mark_activations(tape);
+  return tape;
 }
 
 }  // namespace shardplan

@@ -21,6 +21,10 @@ struct TapeValue {
 struct TapeOperand {
   enum class Kind { Value, Parameter, ParameterGradient } kind = Kind::Value;
   int index = -1;  // into Tape::values or ModelGraph::parameters
+  std::int64_t at = 0;
+  std::int64_t elems = kAll;  // of a value, from element `at` on
+
+  static constexpr std::int64_t kAll = -1;
   bool operator==(const TapeOperand&) const = default;
 };
 
@@ -54,14 +58,16 @@ struct TapeSettings {
   Profile profile = Profile::CpuOneDnn;
   Dtype dtype = Dtype::Float32;  // of activations, their gradients and those of parameters
   double loss_scale = 1;
+  int loss_chunks = 1;
   ActivationCheckpointing checkpointing;
 };
 
 /// Differentiates the graph in reverse order by the catalogue's gradient kernels, as far as trained
 /// parameters need it. A value that backward reads is an activation; other values are temporaries.
 /// What the checkpointing does not keep is computed again where backward first needs it, and only
-/// if it does. Requires that vertices 0 and 1 are the tokens and the targets and that the last one
-/// is the loss. Throws InputError when nothing is trained.
+/// if it does. The loss is computed in chunks of the tokens where there are to be several. Requires
+/// that vertices 0 and 1 are the tokens and the targets and that the last one is the loss. Throws
+/// InputError when nothing is trained.
 Tape autograd(const ModelGraph& graph, const TapeSettings& settings);
 
 }  // namespace shardplan

@@ -25,10 +25,11 @@ MicroStep::MicroStep(Emitter& emitter, const ModelGraph& graph, const Tape& tape
     modules.push_back(unit.name == "root" ? "" : unit.name);
   for (std::size_t vertex = 0; vertex < boost::num_vertices(graph.dag); ++vertex)
     unit_of_vertex_.push_back(deepest_containing(modules, graph.dag[vertex].module));
-  for (const TapeLaunch& entry : tape.backward)
-    for (const TapeOperand& operand : entry.writes)
-      if (operand.kind == TapeOperand::Kind::ParameterGradient)
-        ++gradient_writes_[places[operand.index].unit];
+  for (const auto* launches : {&tape.forward, &tape.backward})  // a chunk of the loss is both
+    for (const TapeLaunch& entry : *launches)
+      for (const TapeOperand& operand : entry.writes)
+        if (operand.kind == TapeOperand::Kind::ParameterGradient)
+          ++gradient_writes_[places[operand.index].unit];
 }
 
 void MicroStep::emit(GradientPath::Reduce reduce) {
@@ -122,7 +123,9 @@ View MicroStep::view(const TapeOperand& operand, int launch) {
     case TapeOperand::Kind::Parameter: return parameters_.view(places_[operand.index], launch);
     case TapeOperand::Kind::ParameterGradient: return gradients_.gradient_of(operand.index);
   }
-  return emitter_.whole(value_buffer(operand.index));
+  const BufferId buffer = value_buffer(operand.index);
+  if (operand.elems == TapeOperand::kAll) return emitter_.whole(buffer);
+  return {buffer, operand.at, operand.elems};
 }
 
 }  // namespace shardplan

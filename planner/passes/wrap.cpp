@@ -121,12 +121,13 @@ std::vector<ParameterGroup> fsdp_units(const ModelGraph& graph, const WrapPolicy
 std::vector<int> gradient_order(const Tape& tape, std::size_t parameters) {
   std::vector<int> order;
   std::vector<bool> seen(parameters, false);
-  for (auto launch = tape.backward.rbegin(); launch != tape.backward.rend(); ++launch)
-    for (auto write = launch->writes.rbegin(); write != launch->writes.rend(); ++write) {
-      if (write->kind != TapeOperand::Kind::ParameterGradient || seen[write->index]) continue;
-      seen[write->index] = true;
-      order.push_back(write->index);
-    }
+  for (const auto* launches : {&tape.backward, &tape.forward})
+    for (auto launch = launches->rbegin(); launch != launches->rend(); ++launch)
+      for (auto write = launch->writes.rbegin(); write != launch->writes.rend(); ++write) {
+        if (write->kind != TapeOperand::Kind::ParameterGradient || seen[write->index]) continue;
+        seen[write->index] = true;
+        order.push_back(write->index);
+      }
   std::ranges::reverse(order);
   return order;
 }

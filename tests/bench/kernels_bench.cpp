@@ -218,7 +218,7 @@ void bench_cross_entropy(benchmark::State& state) {
   Floats gradient(rows * vocab);
   double loss = 0;
   for (auto _ : state) {
-    cross_entropy(logits.data(), targets.data(), &loss, gradient.data(), rows, vocab, 1,
+    cross_entropy(logits.data(), targets.data(), &loss, gradient.data(), {rows, vocab, 0, rows}, 1,
                   Store::Overwrite);
     benchmark::ClobberMemory();
   }

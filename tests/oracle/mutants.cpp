@@ -209,7 +209,8 @@ std::vector<Case> settings() {
       one_case("accumulated, reduced at the last micro-step", Strategy::NoShard, 2, model),
       one_case("hybrid, recomputed", Strategy::HybridShard, 2, model),
       one_case("bfloat16, some decay", Strategy::FullShard, 2, model),
-      one_case("spans of 2", Strategy::FullShard, 4, model)};
+      one_case("spans of 2", Strategy::FullShard, 4, model),
+      one_case("loss in chunks", Strategy::FullShard, 2, model)};
   for (const int accumulated : {0, 1})
     cases[accumulated].job.training.gradient_accumulation.steps = 3;
   cases[0].job.strategy.layout = Layout::PerParameter;
@@ -220,6 +221,7 @@ std::vector<Case> settings() {
       MixedPrecision{.param = Dtype::BFloat16, .reduce = Dtype::BFloat16};
   cases[3].job.training.optimizer.decay = OptimizerJob::Decay::Matrices;
   cases[4].job.strategy.reshard_after_forward = ReshardAfterForward{.ranks = 2};
+  cases[5].job.training.loss_chunks = 3;
   return cases;
 }
 

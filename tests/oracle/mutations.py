@@ -107,10 +107,10 @@ MUTATIONS = {
     # The two ranks, threads of one process, meet and divide by their common mean of counts.
     "global token mean instead of mean of rank means": [
         (CROSS_ENTROPY, "#include <cmath>", "#include <atomic>\n#include <barrier>\n#include <cmath>"),
-        (CROSS_ENTROPY, "  const auto counted = static_cast<double>(counted_rows(targets, rows, vocab));\n",
+        (CROSS_ENTROPY, "  const auto counted = static_cast<double>(counted_rows(targets, shape.all, shape.vocab));\n",
          """  static std::atomic<std::int64_t> all{0};
   static std::barrier<> ranks{2};
-  const std::int64_t own = counted_rows(targets, rows, vocab);
+  const std::int64_t own = counted_rows(targets, shape.all, shape.vocab);
   all += own;
   ranks.arrive_and_wait();
   const double counted = 0.5 * static_cast<double>(all);

@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
@@ -122,6 +125,37 @@ std::optional<Strategy> twin_of(Strategy strategy) {
   return std::nullopt;
 }
 
+/// Ways to train the same numbers of which the oracle has no case.
+struct Variant {
+  const char* name;
+  void (*apply)(Job&);
+};
+constexpr std::array kVariants{
+    Variant{"two replicas of two shards",
+            [](Job& job) {
+              job.strategy.sharding = Strategy::HybridShard;
+              job.strategy.shard_group = 2;
+            }},
+    Variant{"parameters kept in pairs of ranks",
+            [](Job& job) { job.strategy.reshard_after_forward = ReshardAfterForward{.ranks = 2}; }},
+    Variant{"the other layout",
+            [](Job& job) {
+              const bool rows = job.strategy.layout == Layout::PerParameter;
+              job.strategy.layout = rows ? Layout::Flat : Layout::PerParameter;
+            }},
+    Variant{"wrapped by size",
+            [](Job& job) {
+              job.strategy.wrap = {.kind = WrapPolicy::Kind::Size, .min_params = 10'000};
+            }},
+    Variant{"loss in chunks", [](Job& job) { job.training.loss_chunks = 3; }},
+};
+
+/// Four ranks can be grouped in more than one way.
+bool has_variants(const Job& job) {
+  return job.world_size() == 4 && job.strategy.sharding == Strategy::FullShard &&
+         !job.strategy.reshard_after_forward;
+}
+
 std::vector<Check> checks_of(const NumericsCase& one, Job job, const CostConstants& costs) {
   const Plan plan = verified_plan(job);
   const Training training = train(plan);
@@ -144,6 +178,19 @@ std::vector<Check> checks_of(const NumericsCase& one, Job job, const CostConstan
     Job other = job;
     other.training.activation_checkpointing = {};
     same_as("without checkpointing", other);
+  }
+  for (const Variant& variant : kVariants) {
+    if (!has_variants(job)) break;
+    Job other = job;
+    variant.apply(other);
+    const Plan varied = verified_plan(other);
+    const Training trained = train(varied);
+    std::vector<Check> more = against_pytorch(one, trained);
+    std::ranges::move(memory_as_predicted(varied, simulate(varied, costs), trained.report),
+                      std::back_inserter(more));
+    for (Check& check : more)
+      check.what = fmt::format("{}: {}", variant.name, check.what);
+    add(more);
   }
   return checks;
 }

@@ -73,6 +73,7 @@ Job random_job() {
       *rc::gen::inRange(1, 4),
       *rc::gen::element(GradientAccumulation::Sync::Every, GradientAccumulation::Sync::Last)};
   job.training.activation_checkpointing = random_checkpointing();
+  job.training.loss_chunks = *rc::gen::inRange(1, 5);
   job.strategy.layout = *rc::gen::element(Layout::Flat, Layout::PerParameter);
   if (*rc::gen::arbitrary<bool>())
     job.strategy.mixed_precision =

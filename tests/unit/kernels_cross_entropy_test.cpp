@@ -33,8 +33,8 @@ Result run(const Floats& logits, const Targets& targets, double grad_scale = 1) 
   const std::int64_t rows = std::ssize(targets);
   const std::int64_t vocab = std::ssize(logits) / std::ssize(targets);
   Result result{.gradient = stale(std::ssize(logits))};
-  cross_entropy(logits.data(), targets.data(), &result.loss, result.gradient.data(), rows, vocab,
-                grad_scale, Store::Overwrite);
+  cross_entropy(logits.data(), targets.data(), &result.loss, result.gradient.data(),
+                {rows, vocab, 0, rows}, grad_scale, Store::Overwrite);
   return result;
 }
 
@@ -61,9 +61,22 @@ TEST(CrossEntropy, AddsItsScaledLossToOthers) {
   const Targets targets{3, 7};
   Floats gradient = stale(std::ssize(logits));
   double loss = 10;
-  cross_entropy(logits.data(), targets.data(), &loss, gradient.data(), 2, kVocab, 0.5,
+  cross_entropy(logits.data(), targets.data(), &loss, gradient.data(), {2, kVocab, 0, 2}, 0.5,
                 Store::Accumulate);
   EXPECT_NEAR(loss, 10 + 0.5 * reference(widen(logits), targets), 1e-7);
+}
+
+TEST(CrossEntropy, ChunksOfABatchAddUpToIt) {
+  const Floats logits = random_floats(5 * kVocab, 7);
+  const Targets targets{3, -100, 7, 0, 12};
+  const Result whole = run(logits, targets);
+  Floats gradient = stale(std::ssize(logits));
+  double loss = 0;
+  for (const LogitsShape& chunk : {LogitsShape{2, kVocab, 0, 5}, LogitsShape{3, kVocab, 2, 5}})
+    cross_entropy(logits.data() + chunk.first * kVocab, targets.data(), &loss,
+                  gradient.data() + chunk.first * kVocab, chunk, 1, Store::Accumulate);
+  EXPECT_NEAR(loss, whole.loss, 1e-12);
+  EXPECT_EQ(gradient, whole.gradient);
 }
 
 TEST(CrossEntropy, DoesNotCountIgnoredTargets) {
@@ -89,7 +102,7 @@ TEST(CrossEntropy, WritesTheGradientOverTheLogits) {
   const Result apart = run(logits, targets);
   Floats in_place = logits;
   double loss = 0;
-  cross_entropy(in_place.data(), targets.data(), &loss, in_place.data(), 3, kVocab, 1,
+  cross_entropy(in_place.data(), targets.data(), &loss, in_place.data(), {3, kVocab, 0, 3}, 1,
                 Store::Overwrite);
   EXPECT_EQ(loss, apart.loss);
   EXPECT_EQ(in_place, apart.gradient);

@@ -144,6 +144,31 @@ TEST(Recomputation, OfEverySecondBlockLeavesTheOthers) {
   EXPECT_EQ(count_again(tape), 2 * 13);
 }
 
+TEST(LossChunks, HoldTheLogitsOfAPartOfTheTokensAtATime) {
+  TapeSettings settings = kSettings;
+  settings.loss_chunks = 3;
+  const Tape tape = autograd(tiny_llama(), settings);
+  std::vector<std::int64_t> rows;
+  for (const TapeLaunch& launch : tape.forward)
+    if (launch.kernel == Kernel::CrossEntropy) {
+      rows.push_back(launch.attributes.integer(Attribute::Rows));
+      EXPECT_EQ(tape.values[launch.reads[0].index].elems, rows.back() * 509);
+    }
+  EXPECT_EQ(rows, (std::vector<std::int64_t>{6, 6, 4}));
+  // The head is differentiated with the loss, and in backward no more.
+  EXPECT_EQ(count(tape.forward, Kernel::LinearBackwardWeight), 3);
+  EXPECT_EQ(count(tape.backward, Kernel::LinearBackwardWeight), 2 * 7);
+}
+
+TEST(LossChunks, NeedALinearHeadOfTheirOwn) {
+  ModelGraph graph = tiny_llama();
+  const auto head = boost::num_vertices(graph.dag) - 2;
+  TapeSettings settings = kSettings;
+  settings.loss_chunks = 2;
+  graph.dag[head].kind = OperatorKind::SoftCap;
+  EXPECT_THROW(autograd(graph, settings), InputError);
+}
+
 TEST(Autograd, NothingBelowTheFirstTrainedParameterIsDifferentiated) {
   ModelGraph graph = tiny_llama();
   for (Parameter& parameter : graph.parameters)

@@ -83,6 +83,18 @@ TEST(Schedule, WithoutTheRateLimitMoreUnitsAreUnshardedAtATime) {
   EXPECT_LT(peak_of(limited), peak_of(unlimited));
 }
 
+TEST(Schedule, LossChunksKeepLargeVocabulariesSmall) {
+  const ModelGraph model = tiny_llama({.vocab = 32'000});
+  Job job = tiny_job(Strategy::NoShard, 1);
+  job.training.sequence_length = 1024;
+  const Bytes logits = job.training.micro_batch * 1024 * 32'000 * size_of(Dtype::Float32);
+  const Bytes whole = make_plan(job, model).arena.bytes;
+  job.training.loss_chunks = 8;
+  const Bytes chunked = make_plan(job, model).arena.bytes;
+  EXPECT_LT(chunked, whole - logits / 2);
+  EXPECT_GE(chunked, whole - logits / 8 * 7);
+}
+
 TEST(Schedule, WithoutBackwardPrefetchNoUnitIsGatheredAheadInBackward) {
   Job job = tiny_job(Strategy::FullShard, 4);
   job.strategy.backward_prefetch = BackwardPrefetch::None;

@@ -46,6 +46,20 @@ TEST_F(HostilePlan, AttentionHasTiles) {
   expect_fault(attention, "", "block_rows");
 }
 
+TEST_F(HostilePlan, OnlySomeKernelsTakeAPartOfTheRows) {
+  attributes(attention).set(Attribute::Rows, 1);
+  expect_fault(attention, "", "attention takes all rows");
+  attributes("loss.cross_entropy").set(Attribute::FirstRow, 1);
+  expect_fault("loss.cross_entropy", "", "works on rows beyond the ");
+}
+
+TEST_F(HostilePlan, TheChunksOfALossTakeItsRowsInOrder) {
+  plan.job.training.loss_chunks = 2;
+  plan = make_plan(plan.job, testing::tiny_llama());
+  std::swap(at("loss.cross_entropy").operation, at("loss.cross_entropy#2").operation);
+  expect_fault("loss.cross_entropy", "", "from 8 on, not of 8 from 0 on");
+}
+
 TEST_F(HostilePlan, HeadsShareKeys) {
   attributes(attention).set(Attribute::KvHeads, 0);
   expect_fault(attention, "", "do not share 0 keys");
