@@ -129,4 +129,13 @@ class Fields {
   std::vector<std::string> known_;
 };
 
+/// Reads an enumerator, when the key is there and not null, with the function that knows its names.
+template <typename Enum>
+void read_name(Fields& fields, std::string_view key, Enum& value, Enum (*from)(std::string_view)) {
+  const Node* node = fields.find(key);
+  if (node == nullptr) return;
+  const std::string text = text_of(*node, fields.name_of(key));
+  value = located(*node, [&] { return from(text); });
+}
+
 }  // namespace shardplan

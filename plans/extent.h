@@ -9,6 +9,8 @@ namespace shardplan {
 /// number, which no buffer has: sizes from a file can be multiplied and compared without care.
 class Extent {
  public:
+  // Numbers are extents: formulas mix both.
+  // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr Extent(std::int64_t value = 0) : value_(value) {}
 
   constexpr std::int64_t value() const { return value_; }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 
@@ -11,6 +12,13 @@ namespace shardplan {
 namespace {
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;  // of one GPU's memory
+
+constexpr std::array kNodeLinks{EnumName{NodeLink::Direct, "direct"},
+                                EnumName{NodeLink::Pcie, "pcie"}};
+constexpr std::array kCollectiveAlgorithms{EnumName{CollectiveAlgorithm::Ring, "Ring"},
+                                           EnumName{CollectiveAlgorithm::Tree, "Tree"},
+                                           EnumName{CollectiveAlgorithm::Nvls, "NVLS"},
+                                           EnumName{CollectiveAlgorithm::NvlsTree, "NVLSTree"}};
 
 /// A constant of cost_model.yaml: {value, source}, the source for the reader of the file.
 double constant(Fields& fields, std::string_view key) {
@@ -25,14 +33,41 @@ double constant(Fields& fields, std::string_view key) {
   return value;
 }
 
+CollectiveProtocol protocol_from(const std::string& name, Fields fields) {
+  CollectiveProtocol protocol;
+  protocol.name = name;
+  read_name(fields, "algorithm", protocol.algorithm, collective_algorithm_from);
+  fields.read("base_s", protocol.base_s, 0, kMostLatency);
+  fields.read("direct_hop_s", protocol.direct_hop_s, 0, kMostLatency);
+  fields.read("pcie_hop_s", protocol.pcie_hop_s, 0, kMostLatency);
+  fields.read("network_hop_s", protocol.network_hop_s, 0, kMostLatency);
+  fields.read("rate_share", protocol.rate_share, kPositive, 1);
+  fields.refuse_unknown();
+  return protocol;
+}
+
+std::vector<CollectiveProtocol> protocols_from(Fields fields) {
+  std::string source;
+  fields.read("source", source);
+  const Node* entries = fields.find("value");
+  if (source.empty() || entries == nullptr || entries->entries.empty())
+    fields.fail(
+        fmt::format("{} needs a value, protocols by name, and a source", fields.name_of("")));
+  std::vector<CollectiveProtocol> protocols;
+  for (const Entry& entry : entries->entries)
+    protocols.push_back(protocol_from(entry.key, Fields(entry.value, entry.key)));
+  fields.refuse_unknown();
+  return protocols;
+}
+
 CostConstants costs_from(Fields fields) {
   CostConstants costs;
   costs.matmul_efficiency = constant(fields, "matmul_efficiency");
   costs.attention_efficiency = constant(fields, "attention_efficiency");
   costs.memory_efficiency = constant(fields, "memory_efficiency");
-  costs.link_efficiency = constant(fields, "link_efficiency");
   costs.kernel_latency_s = constant(fields, "kernel_latency_s");
   costs.collective_latency_s = constant(fields, "collective_latency_s");
+  costs.collective_protocols = protocols_from(fields.section("collective_protocols"));
   costs.device_context_bytes = static_cast<Bytes>(constant(fields, "device_context_bytes"));
   costs.communicator_bytes = static_cast<Bytes>(constant(fields, "communicator_bytes"));
   fields.refuse_unknown();
@@ -40,6 +75,18 @@ CostConstants costs_from(Fields fields) {
 }
 
 }  // namespace
+
+std::string_view to_string(NodeLink link) { return name_of(kNodeLinks, link); }
+NodeLink node_link_from(std::string_view name) {
+  return value_of(kNodeLinks, name, "link inside a node");
+}
+
+std::string_view to_string(CollectiveAlgorithm algorithm) {
+  return name_of(kCollectiveAlgorithms, algorithm);
+}
+CollectiveAlgorithm collective_algorithm_from(std::string_view name) {
+  return value_of(kCollectiveAlgorithms, name, "algorithm");
+}
 
 GpuSpec gpu_from(const Node& mapping, const std::string& key, const std::string& path) {
   GpuSpec gpu;
@@ -99,15 +146,22 @@ void Hardware::read_node_types(const std::string& path) {
     type.name = key;
     std::string source;
     Fields fields(value, key);
-    fields.read("intra_node_latency_s", type.network.intra_node_latency_s, 0, kMostLatency);
-    fields.read("inter_node_latency_s", type.network.inter_node_latency_s, 0, kMostLatency);
-    fields.read("inter_node_bytes_per_s", type.network.inter_node_bytes_per_s, kLeastRate,
-                kMostRate);
-    fields.read("pcie_share", type.pcie_share, kPositive, 1);
+    NetworkSpec& network = type.network;
+    fields.read("direct_efficiency", type.direct_efficiency, kPositive, 1);
+    fields.read("pcie_efficiency", type.pcie_efficiency, kPositive, 1);
+    fields.read("full_mesh_gpus", network.full_mesh_gpus, 0, 65'536);
+    fields.read("nvls_efficiency", network.nvls_efficiency, 0, 1);
+    fields.read("intra_node_latency_s", network.intra_node_latency_s, 0, kMostLatency);
+    fields.read("inter_node_bytes_per_s", network.inter_node_bytes_per_s, kLeastRate, kMostRate);
+    fields.read("inter_node_efficiency", network.inter_node_efficiency, kPositive, 1);
+    fields.read("inter_node_latency_s", network.inter_node_latency_s, 0, kMostLatency);
     fields.read("source", source);
     fields.refuse_unknown();
-    if (type.network.inter_node_bytes_per_s == 0 || type.pcie_share == 0 || source.empty())
-      fail(value, fmt::format("{} needs inter_node_bytes_per_s, pcie_share and source", key));
+    if (network.inter_node_bytes_per_s == 0 || type.direct_efficiency == 0 ||
+        type.pcie_efficiency == 0 || source.empty())
+      fail(value, fmt::format("{} needs direct_efficiency, pcie_efficiency, "
+                              "inter_node_bytes_per_s and source",
+                              key));
     node_types_.push_back(std::move(type));
   }
 }
@@ -130,8 +184,10 @@ NetworkSpec Hardware::network_of(const GpuSpec& gpu) const {
     known.push_back(type.name);
     if (type.name != gpu.node_type) continue;
     NetworkSpec network = type.network;
-    network.intra_node_bytes_per_s =
-        gpu.link_bytes_per_s > 0 ? gpu.link_bytes_per_s : gpu.pcie_bytes_per_s * type.pcie_share;
+    const bool direct = gpu.link_bytes_per_s > 0;
+    network.intra_node_link = direct ? NodeLink::Direct : NodeLink::Pcie;
+    network.intra_node_bytes_per_s = direct ? gpu.link_bytes_per_s : gpu.pcie_bytes_per_s;
+    network.intra_node_efficiency = direct ? type.direct_efficiency : type.pcie_efficiency;
     return network;
   }
   throw InputError(unknown_name("node type", gpu.node_type, known));

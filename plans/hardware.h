@@ -42,14 +42,44 @@ constexpr double kLeastRate = 1;
 constexpr double kMostRate = 1e18;
 constexpr Seconds kMostLatency = 3600;
 
+/// How the GPUs of a node reach each other: over links of their own (NVLink, xGMI), or over PCIe.
+enum class NodeLink { Direct, Pcie };
+/// "direct", "pcie".
+std::string_view to_string(NodeLink link);
+NodeLink node_link_from(std::string_view name);
+
 /// Links between GPUs: inside a node and between nodes.
 struct NetworkSpec {
+  NodeLink intra_node_link = NodeLink::Direct;
   double intra_node_bytes_per_s = 0;  // per GPU, one direction
-  double intra_node_latency_s = 0;    // per hop
+  double intra_node_efficiency = 1;   // share of it that a ring reaches
+  double intra_node_latency_s = 0;    // per hop, beside the library's own
+  int full_mesh_gpus = 0;             // wired one by one, so that few use few links; 0: a switch
+  double nvls_efficiency = 0;  // share of a ring's rate that sums in the switch reach; 0: none
   double inter_node_bytes_per_s = 0;  // per node, one direction
-  double inter_node_latency_s = 0;    // per hop
+  double inter_node_efficiency = 1;   // share of it that a collective reaches
+  double inter_node_latency_s = 0;    // per hop, beside the library's own
 
   bool operator==(const NetworkSpec&) const = default;
+};
+
+/// How a library sums or gathers: along a ring, up and down a binary tree of nodes, or in the
+/// switch of a node (NVLink SHARP), with a tree between nodes.
+enum class CollectiveAlgorithm { Ring, Tree, Nvls, NvlsTree };
+/// NCCL's names: "Ring", "Tree", "NVLS", "NVLSTree".
+std::string_view to_string(CollectiveAlgorithm algorithm);
+CollectiveAlgorithm collective_algorithm_from(std::string_view name);
+
+/// A library's implementation of an algorithm, by one of its protocols: it starts after `base_s`,
+/// passes data on in the time of a hop, and moves it at `rate_share` of the links' rate.
+struct CollectiveProtocol {
+  std::string name;  // "ring_ll128"
+  CollectiveAlgorithm algorithm = CollectiveAlgorithm::Ring;
+  Seconds base_s = 0;
+  Seconds direct_hop_s = 0;
+  Seconds pcie_hop_s = 0;
+  Seconds network_hop_s = 0;
+  double rate_share = 1;
 };
 
 /// Constants of the time model that are no property of one GPU; plans/cost_model.yaml has sources.
@@ -57,11 +87,11 @@ struct CostConstants {
   double matmul_efficiency = 0;      // share of the dense matmul rate a large product reaches
   double attention_efficiency = 0;   // share of the dense matmul rate fused attention reaches
   double memory_efficiency = 0;      // share of the memory bandwidth an element-wise kernel reaches
-  double link_efficiency = 0;        // share of a link's rate that a large collective reaches
   Seconds kernel_latency_s = 0;      // least time of one launch on the device
   Seconds collective_latency_s = 0;  // start of one collective
-  Bytes device_context_bytes = 0;    // taken by the driver before the first allocation
-  Bytes communicator_bytes = 0;      // taken by NCCL per communicator
+  std::vector<CollectiveProtocol> collective_protocols;  // the library takes the fastest
+  Bytes device_context_bytes = 0;  // taken by the driver before the first allocation
+  Bytes communicator_bytes = 0;    // taken by NCCL per communicator
 };
 
 /// The catalogue, read from the data folder (plans/*.yaml).
@@ -84,8 +114,9 @@ class Hardware {
  private:
   struct NodeType {
     std::string name;
-    NetworkSpec network;    // without the rate inside the node, which the GPU sets
-    double pcie_share = 0;  // of the lane rate, for GPUs without links of their own
+    NetworkSpec network;  // without the link inside the node and its rate, which the GPU sets
+    double direct_efficiency = 0;  // intra_node_efficiency of GPUs with links of their own
+    double pcie_efficiency = 0;    // and of others
   };
   void read_gpus(const std::string& path);
   void read_node_types(const std::string& path);

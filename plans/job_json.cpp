@@ -54,15 +54,23 @@ json gpu_json(const GpuSpec& gpu) {
           {"source", gpu.source}};
 }
 
+json network_json(const NetworkSpec& network) {
+  return {{"intra_node_link", to_string(network.intra_node_link)},
+          {"intra_node_bytes_per_s", network.intra_node_bytes_per_s},
+          {"intra_node_efficiency", network.intra_node_efficiency},
+          {"intra_node_latency_s", network.intra_node_latency_s},
+          {"full_mesh_gpus", network.full_mesh_gpus},
+          {"nvls_efficiency", network.nvls_efficiency},
+          {"inter_node_bytes_per_s", network.inter_node_bytes_per_s},
+          {"inter_node_efficiency", network.inter_node_efficiency},
+          {"inter_node_latency_s", network.inter_node_latency_s}};
+}
+
 json cluster_json(const ClusterJob& cluster) {
   return {{"gpu", gpu_json(cluster.gpu)},
           {"gpus_per_node", cluster.gpus_per_node},
           {"nodes", cluster.nodes},
-          {"network",
-           {{"intra_node_bytes_per_s", cluster.network.intra_node_bytes_per_s},
-            {"intra_node_latency_s", cluster.network.intra_node_latency_s},
-            {"inter_node_bytes_per_s", cluster.network.inter_node_bytes_per_s},
-            {"inter_node_latency_s", cluster.network.inter_node_latency_s}}},
+          {"network", network_json(cluster.network)},
           {"price_per_gpu_hour", or_null(cluster.price_per_gpu_hour)}};
 }
 

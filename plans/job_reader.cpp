@@ -37,15 +37,6 @@ void supports_only(Fields& fields, std::string_view key,
                    supported.size() == 0 ? "null" : fmt::format("{}", fmt::join(supported, ", ")));
 }
 
-/// Reads an enumerator with the function that knows its names.
-template <typename Enum>
-void read_name(Fields& fields, std::string_view key, Enum& value, Enum (*from)(std::string_view)) {
-  const Node* node = fields.find(key);
-  if (node == nullptr) return;
-  const std::string text = text_of(*node, fields.name_of(key));
-  value = located(*node, [&] { return from(text); });
-}
-
 void read_optional(Fields& fields, std::string_view key, std::optional<double>& value,
                    double least) {
   if (const Node* node = fields.find(key))
@@ -118,9 +109,14 @@ NetworkSpec usual_network(Fields& fields, const GpuSpec& gpu, const Hardware* ha
 }
 
 NetworkSpec read_network(Fields fields, NetworkSpec network) {
+  read_name(fields, "intra_node_link", network.intra_node_link, node_link_from);
   fields.read("intra_node_bytes_per_s", network.intra_node_bytes_per_s, kLeastRate, kMostRate);
+  fields.read("intra_node_efficiency", network.intra_node_efficiency, kPositive, 1);
   fields.read("intra_node_latency_s", network.intra_node_latency_s, 0, kMostLatency);
+  fields.read("full_mesh_gpus", network.full_mesh_gpus, 0, 65'536);
+  fields.read("nvls_efficiency", network.nvls_efficiency, 0, 1);
   fields.read("inter_node_bytes_per_s", network.inter_node_bytes_per_s, kLeastRate, kMostRate);
+  fields.read("inter_node_efficiency", network.inter_node_efficiency, kPositive, 1);
   fields.read("inter_node_latency_s", network.inter_node_latency_s, 0, kMostLatency);
   if (network.intra_node_bytes_per_s == 0 || network.inter_node_bytes_per_s == 0)
     fields.fail("cluster.network: both rates are needed");

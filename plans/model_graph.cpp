@@ -29,7 +29,7 @@ int ModelGraph::add(Operator op, const std::vector<int>& inputs) {
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", op.module, error.what()));
   }
-  const auto vertex = boost::add_vertex(std::move(op), dag);
+  const auto vertex = boost::add_vertex(op, dag);
   for (std::size_t slot = 0; slot < inputs.size(); ++slot)
     boost::add_edge(inputs[slot], vertex, InputSlot{static_cast<int>(slot)}, dag);
   return static_cast<int>(vertex);

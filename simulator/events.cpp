@@ -36,25 +36,25 @@ class CostOf {
   InstructionCost operator()(const AllGather& gather) const {
     const GroupPlacement& group = placement(gather.group);
     const Bytes full = bytes(instruction_->writes);
-    return collective(group, ring_time(full, group, network(), costs_),
+    return collective(CollectiveKind::AllGather, full, group,
                       ring_all_gather_traffic(full, group.ranks));
   }
   InstructionCost operator()(const ReduceScatter& reduction) const {
     const GroupPlacement& group = placement(reduction.group);
     const Bytes full = bytes(instruction_->reads);
-    return collective(group, ring_time(full, group, network(), costs_),
+    return collective(CollectiveKind::ReduceScatter, full, group,
                       ring_all_gather_traffic(full, group.ranks));
   }
   InstructionCost operator()(const AllReduce& reduction) const {
     const GroupPlacement& group = placement(reduction.group);
     const Bytes full = bytes(instruction_->writes);
-    return collective(group, ring_all_reduce_time(full, group, network(), costs_),
+    return collective(CollectiveKind::AllReduce, full, group,
                       ring_all_reduce_traffic(full, group.ranks));
   }
   InstructionCost operator()(const Broadcast& broadcast) const {
     const GroupPlacement& group = placement(broadcast.group);
     const Bytes full = bytes(instruction_->writes);
-    return collective(group, broadcast_time(full, group, network(), costs_),
+    return collective(CollectiveKind::Broadcast, full, group,
                       ring_all_gather_traffic(full, group.ranks));
   }
 
@@ -62,7 +62,6 @@ class CostOf {
   const GroupPlacement& placement(Group group) const {
     return placements_[static_cast<std::size_t>(group)];
   }
-  const NetworkSpec& network() const { return plan_.job.cluster.network; }
   Bytes bytes(const std::vector<View>& views) const {
     Bytes sum = 0;
     for (const View& view : views)
@@ -71,9 +70,11 @@ class CostOf {
   }
   InstructionCost local() const { return {compute_time(plan_, *instruction_, costs_)}; }
   /// A group of one exchanges nothing; what is left is a copy.
-  InstructionCost collective(const GroupPlacement& group, Seconds seconds, Bytes sent) const {
+  InstructionCost collective(CollectiveKind kind, Bytes full, const GroupPlacement& group,
+                             Bytes sent) const {
     if (group.ranks == 1) return local();
-    return {seconds, group.ranks, sent};
+    const NetworkSpec& network = plan_.job.cluster.network;
+    return {collective_time(kind, full, group, network, costs_), group.ranks, sent};
   }
 
   const Plan& plan_;

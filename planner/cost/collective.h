@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "plans/hardware.h"
 #include "plans/plan.h"
@@ -27,19 +28,24 @@ struct GroupPlacement {
 /// that lie differently, the first counts.
 GroupPlacement placement_of(const Mesh& mesh, Group group, std::int64_t gpus_per_node);
 
-/// Time of a ring all-gather or reduce-scatter of `full` bytes: the start of a collective, a hop's
-/// latency for each of its ranks - 1 steps, and the traffic over the slowest link of the ring.
-/// Rings of one group cross each node's border once and share all of its network cards (as NCCL
-/// lays them; src/graph/tuning.cc counts latency in the same way).
-Seconds ring_time(Bytes full, const GroupPlacement& placement, const NetworkSpec& network,
-                  const CostConstants& costs);
+/// What a group does together, on `full` bytes: the gathered result, what is reduced before it is
+/// scattered, or what each rank holds. The first two take the same time.
+enum class CollectiveKind { AllGather, ReduceScatter, AllReduce, Broadcast };
 
-/// Time of a ring all-reduce: both passes, started once.
-Seconds ring_all_reduce_time(Bytes full, const GroupPlacement& placement,
-                             const NetworkSpec& network, const CostConstants& costs);
-
-/// Time of a broadcast along a chain of ranks, pipelined: every link carries all bytes.
-Seconds broadcast_time(Bytes full, const GroupPlacement& placement, const NetworkSpec& network,
-                       const CostConstants& costs);
+/// Time of a collective: the start, then that of the fastest protocol of `costs`, as NCCL chooses
+/// (its model: src/graph/tuning.cc). Every protocol takes its start and a hop's latency for each
+/// step between ranks, and the traffic at its share of the slowest link's rate:
+///  - ring: the traffic of each rank passes all links. Rings of one group cross each node's border
+///    once and share all of its network cards.
+///  - tree (all-reduce only): all bytes go up to the parent and down again, one half of them along
+///    each of two trees (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth
+///    broadcast, reduction and scan", 2009).
+///  - NVLS (all-reduce inside a node): the switch reads all bytes of each of n ranks, and each
+///    sends its sum of 1 / n of them to be copied to all: 1 + 1 / n of the bytes leave a GPU.
+///  - NVLSTree: that inside nodes, a tree between them.
+/// With `algorithm` only its protocols count. Throws InputError when none is left.
+Seconds collective_time(CollectiveKind kind, Bytes full, const GroupPlacement& placement,
+                        const NetworkSpec& network, const CostConstants& costs,
+                        std::optional<CollectiveAlgorithm> algorithm = {});
 
 }  // namespace shardplan

@@ -2,57 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <sstream>
 #include <vector>
 
 #include "planner/model.h"
 #include "plans/document.h"
 #include "plans/error.h"
 #include "tests/oracle/model_counts.h"
+#include "tests/oracle/table.h"
 
 namespace shardplan::oracle {
 namespace {
 
-using Row = std::map<std::string, std::string>;  // by column
-
-/// Cells of a line; quotes hold commas.
-std::vector<std::string> cells_of(const std::string& line) {
-  std::vector<std::string> cells(1);
-  bool quoted = false;
-  for (const char c : line) {
-    if (c == '"')
-      quoted = !quoted;
-    else if (c == ',' && !quoted)
-      cells.emplace_back();
-    else if (c != '\r')
-      cells.back() += c;
-  }
-  return cells;
-}
-
-std::vector<Row> read_table(const std::filesystem::path& path) {
-  std::istringstream text(read_text(path.string()));
-  std::string line;
-  std::getline(text, line);
-  const std::vector<std::string> columns = cells_of(line);
-  std::vector<Row> rows;
-  while (std::getline(text, line)) {
-    const std::vector<std::string> cells = cells_of(line);
-    if (cells.size() != columns.size())
-      throw InputError(fmt::format("{}:{}: {} cells, expected {}", path.string(), rows.size() + 2,
-                                   cells.size(), columns.size()));
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      if (i == 0) rows.emplace_back();
-      rows.back()[columns[i]] = cells[i];
-    }
-  }
-  if (rows.empty()) throw InputError(fmt::format("{}: no rows", path.string()));
-  return rows;
-}
-
 /// Nothing for a column that the table does not have or leaves empty.
-void compare(const Row& row, const std::string& column, const std::string& counted,
+void compare(const TableRow& row, const std::string& column, const std::string& counted,
              std::vector<Check>& checks) {
   const auto cell = row.find(column);
   if (cell == row.end() || cell->second.empty()) return;
@@ -64,7 +26,7 @@ void compare(const Row& row, const std::string& column, const std::string& count
        .limit = 0});
 }
 
-std::vector<Check> checks_of(const Row& row, const ModelCounts& counts) {
+std::vector<Check> checks_of(const TableRow& row, const ModelCounts& counts) {
   std::vector<Check> checks;
   const auto number = [&](const char* column, std::int64_t counted) {
     compare(row, column, std::to_string(counted), checks);
@@ -84,7 +46,7 @@ std::vector<Check> checks_of(const Row& row, const ModelCounts& counts) {
   return checks;
 }
 
-Outcome outcome_of(const Row& row, const std::filesystem::path& folder) {
+Outcome outcome_of(const TableRow& row, const std::filesystem::path& folder) {
   Outcome outcome{.name = row.at("model"), .checks = {}, .error = {}, .skipped = {}};
   try {
     const ModelJob model{.hf_config = (folder / outcome.name).string()};
@@ -98,11 +60,11 @@ Outcome outcome_of(const Row& row, const std::filesystem::path& folder) {
 }  // namespace
 
 int configs(const std::filesystem::path& folder, Scorecard::Form form) {
-  const std::vector<Row> rows = read_table(folder / "params.csv");
+  const std::vector<TableRow> rows = read_table(folder / "params.csv");
   if (!rows.front().contains("model"))
     throw InputError(fmt::format("{}: no column 'model'", (folder / "params.csv").string()));
   Scorecard scorecard(form);
-  for (const Row& row : rows)
+  for (const TableRow& row : rows)
     scorecard.add(outcome_of(row, folder));
   return scorecard.close();
 }

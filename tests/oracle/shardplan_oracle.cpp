@@ -11,6 +11,7 @@
 #include "plans/error.h"
 #include "tests/oracle/allocator.h"
 #include "tests/oracle/arena.h"
+#include "tests/oracle/bandwidth.h"
 #include "tests/oracle/configs.h"
 #include "tests/oracle/launch.h"
 #include "tests/oracle/mutants.h"
@@ -53,6 +54,12 @@ int run_program(int argc, char** argv) {
   add("allocator", "The caching allocator, by request and sequence",
       [&](Form form) { return allocator(requests, form); })
       ->add_option("FILE", requests, "Requests and the figures after each")
+      ->required();
+
+  std::string measurements;
+  add("bandwidth", "Times of collectives, by published table",
+      [&](Form form) { return bandwidth(measurements, form); })
+      ->add_option("FILE", measurements, "CSV with the columns of nccl-tests")
       ->required();
 
   std::string config_folder;

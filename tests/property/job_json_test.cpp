@@ -25,6 +25,9 @@ double any_rate() {
 
 double any_share() { return *rc::gen::inRange(0, 1 << 30) / 1073741824.0; }
 
+/// In (0, 1].
+double any_efficiency() { return 1 - any_share(); }
+
 /// Not empty; ASCII, because JSON replaces what is no UTF-8.
 std::string any_text() {
   return *rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::inRange<char>(1, 127)));
@@ -177,7 +180,15 @@ Job any_job() {
   job.cluster.gpu = any_gpu();
   job.cluster.gpus_per_node = *rc::gen::inRange(1, 4097);
   job.cluster.nodes = *rc::gen::inRange(1, 4097);
-  job.cluster.network = {any_rate(), any_share(), any_rate(), any_share()};
+  job.cluster.network = {.intra_node_link = *rc::gen::element(NodeLink::Direct, NodeLink::Pcie),
+                         .intra_node_bytes_per_s = any_rate(),
+                         .intra_node_efficiency = any_efficiency(),
+                         .intra_node_latency_s = any_share(),
+                         .full_mesh_gpus = *rc::gen::inRange(0, 100),
+                         .nvls_efficiency = any_share(),
+                         .inter_node_bytes_per_s = any_rate(),
+                         .inter_node_efficiency = any_efficiency(),
+                         .inter_node_latency_s = any_share()};
   if (*rc::gen::arbitrary<bool>()) job.cluster.price_per_gpu_hour = any_positive();
   job.strategy = any_strategy();
   job.training = any_training();

@@ -154,7 +154,10 @@ Job random_plan_job(int gpus_per_node, int nodes) {
                      .source = "tests"};
   job.cluster.gpus_per_node = gpus_per_node;
   job.cluster.nodes = nodes;
-  job.cluster.network = {1e8, 1e-6, 1e7, 1e-5};
+  job.cluster.network = {.intra_node_bytes_per_s = 1e8,
+                         .intra_node_latency_s = 1e-6,
+                         .inter_node_bytes_per_s = 1e7,
+                         .inter_node_latency_s = 1e-5};
   job.cluster.price_per_gpu_hour = 2.5;
   job.strategy.engine = Engine::Native;  // as a job that was read has them resolved
   job.strategy.profile = Profile::Cuda;

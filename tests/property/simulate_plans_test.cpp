@@ -11,12 +11,12 @@
 namespace shardplan {
 namespace {
 
-constexpr CostConstants kCosts{.matmul_efficiency = 0.8,
-                               .attention_efficiency = 0.5,
-                               .memory_efficiency = 0.8,
-                               .link_efficiency = 0.8,
-                               .kernel_latency_s = 1e-6,
-                               .collective_latency_s = 1e-5};
+const CostConstants kCosts{.matmul_efficiency = 0.8,
+                           .attention_efficiency = 0.5,
+                           .memory_efficiency = 0.8,
+                           .kernel_latency_s = 1e-6,
+                           .collective_latency_s = 1e-5,
+                           .collective_protocols = {{.name = "ring", .rate_share = 0.8}}};
 
 /// A plan that trains, on a cluster whose links and rates are of any proportion.
 Plan any_training_plan() {

@@ -15,14 +15,14 @@ namespace {
 
 using testing::random_plan;
 
-constexpr CostConstants kCosts{.matmul_efficiency = 0.8,
-                               .attention_efficiency = 0.5,
-                               .memory_efficiency = 0.8,
-                               .link_efficiency = 0.8,
-                               .kernel_latency_s = 1e-6,
-                               .collective_latency_s = 1e-5,
-                               .device_context_bytes = 100,
-                               .communicator_bytes = 10};
+const CostConstants kCosts{.matmul_efficiency = 0.8,
+                           .attention_efficiency = 0.5,
+                           .memory_efficiency = 0.8,
+                           .kernel_latency_s = 1e-6,
+                           .collective_latency_s = 1e-5,
+                           .collective_protocols = {{.name = "ring", .rate_share = 0.8}},
+                           .device_context_bytes = 100,
+                           .communicator_bytes = 10};
 
 std::vector<Interval> intervals_of(const Plan& plan) {
   return run_events(plan, instruction_costs(plan, kCosts), issue_order(plan, 3));

@@ -2,18 +2,34 @@
 
 #include "planner/cost/collective.h"
 #include "planner/cost/compute.h"
+#include "plans/error.h"
 
 namespace shardplan {
 namespace {
 
-constexpr CostConstants kIdeal{.matmul_efficiency = 1,
-                               .attention_efficiency = 1,
-                               .memory_efficiency = 1,
-                               .link_efficiency = 1};
+const CostConstants kIdeal{.matmul_efficiency = 1,
+                           .attention_efficiency = 1,
+                           .memory_efficiency = 1,
+                           .collective_protocols = {{.name = "ring"}}};
 constexpr NetworkSpec kNetwork{.intra_node_bytes_per_s = 100,
                                .intra_node_latency_s = 0.001,
                                .inter_node_bytes_per_s = 10,
                                .inter_node_latency_s = 0.01};
+
+/// With one protocol that only moves data, of the given algorithm.
+CostConstants only(CollectiveAlgorithm algorithm) {
+  CostConstants costs = kIdeal;
+  costs.collective_protocols = {{.name = "it", .algorithm = algorithm}};
+  return costs;
+}
+
+Seconds gather_time(Bytes full, const GroupPlacement& group) {
+  return collective_time(CollectiveKind::AllGather, full, group, kNetwork, kIdeal);
+}
+Seconds all_reduce_time(Bytes full, const GroupPlacement& group, const CostConstants& costs,
+                        const NetworkSpec& network = kNetwork) {
+  return collective_time(CollectiveKind::AllReduce, full, group, network, costs);
+}
 
 TEST(Cost, RingAllGatherSendsAllButTheOwnShard) {
   EXPECT_EQ(ring_all_gather_traffic(4096, 4), 3072);
@@ -26,14 +42,14 @@ TEST(Cost, AGroupInsideANodeUsesItsLinks) {
   const GroupPlacement group = placement_of({.replicate = 2, .shard = 8}, Group::Shard, 8);
   EXPECT_EQ(group.ranks, 8);
   EXPECT_EQ(group.nodes, 1);
-  EXPECT_DOUBLE_EQ(ring_time(800, group, kNetwork, kIdeal), 7 * 0.001 + 700.0 / 100);
+  EXPECT_DOUBLE_EQ(gather_time(800, group), 7 * 0.001 + 700.0 / 100);
 }
 
 TEST(Cost, TheWorldCrossesNodesOncePerNode) {
   const GroupPlacement group = placement_of({.replicate = 2, .shard = 8}, Group::World, 8);
   EXPECT_EQ(group.nodes, 2);
   EXPECT_EQ(group.nic_sharers, 1);
-  EXPECT_DOUBLE_EQ(ring_time(1600, group, kNetwork, kIdeal), 14 * 0.001 + 1 * 0.01 + 1500.0 / 10);
+  EXPECT_DOUBLE_EQ(gather_time(1600, group), 14 * 0.001 + 1 * 0.01 + 1500.0 / 10);
 }
 
 TEST(Cost, GroupsAcrossNodesShareTheNetworkCards) {
@@ -41,7 +57,7 @@ TEST(Cost, GroupsAcrossNodesShareTheNetworkCards) {
   EXPECT_EQ(group.ranks, 2);
   EXPECT_EQ(group.nodes, 2);
   EXPECT_EQ(group.nic_sharers, 8);
-  EXPECT_DOUBLE_EQ(ring_time(100, group, kNetwork, kIdeal), 0.01 + 50 / (10.0 / 8));
+  EXPECT_DOUBLE_EQ(gather_time(100, group), 0.01 + 50 / (10.0 / 8));
 }
 
 TEST(Cost, AShardGroupSmallerThanANodeLeavesPartOfItsReplicasInside) {
@@ -55,14 +71,61 @@ TEST(Cost, AllReduceTakesTwoPassesAndOneStart) {
   const GroupPlacement group = placement_of({.shard = 4}, Group::World, 4);
   CostConstants costs = kIdeal;
   costs.collective_latency_s = 1;
-  EXPECT_DOUBLE_EQ(ring_all_reduce_time(400, group, kNetwork, costs), 1 + 2 * (0.003 + 3));
+  EXPECT_DOUBLE_EQ(all_reduce_time(400, group, costs), 1 + 2 * (0.003 + 3));
 }
 
 TEST(Cost, AGroupOfOneTakesNoTime) {
   const GroupPlacement group = placement_of({}, Group::World, 8);
-  EXPECT_EQ(ring_time(400, group, kNetwork, kIdeal), 0);
-  EXPECT_EQ(ring_all_reduce_time(400, group, kNetwork, kIdeal), 0);
-  EXPECT_EQ(broadcast_time(400, group, kNetwork, kIdeal), 0);
+  for (const CollectiveKind kind : {CollectiveKind::AllGather, CollectiveKind::ReduceScatter,
+                                    CollectiveKind::AllReduce, CollectiveKind::Broadcast})
+    EXPECT_EQ(collective_time(kind, 400, group, kNetwork, kIdeal), 0);
+}
+
+TEST(Cost, ABroadcastPassesAllBytesThroughEveryLink) {
+  const GroupPlacement group = placement_of({.shard = 4}, Group::World, 4);
+  EXPECT_DOUBLE_EQ(collective_time(CollectiveKind::Broadcast, 400, group, kNetwork, kIdeal),
+                   3 * 0.001 + 400.0 / 100);
+}
+
+TEST(Cost, ATreeSendsEverythingUpAndDown) {
+  const GroupPlacement group = placement_of({.shard = 4}, Group::World, 4);
+  EXPECT_DOUBLE_EQ(all_reduce_time(400, group, only(CollectiveAlgorithm::Tree)),
+                   2 * 3 * 0.001 + 2 * 400.0 / 100);
+}
+
+TEST(Cost, ATreeBetweenTwoNodesSendsEachByteOnce) {
+  const GroupPlacement group = placement_of({.shard = 16}, Group::World, 8);
+  EXPECT_DOUBLE_EQ(all_reduce_time(400, group, only(CollectiveAlgorithm::Tree)),
+                   2 * (7 * 0.001 + 1 * 0.01) + 400.0 / 10);
+}
+
+TEST(Cost, ASwitchSumsForAllRanksAtOnce) {
+  const GroupPlacement group = placement_of({.shard = 8}, Group::World, 8);
+  NetworkSpec network = kNetwork;
+  network.nvls_efficiency = 0.5;
+  EXPECT_DOUBLE_EQ(all_reduce_time(800, group, only(CollectiveAlgorithm::Nvls), network),
+                   0.001 + (800 + 100) / 50.0);
+  EXPECT_THROW(all_reduce_time(800, group, only(CollectiveAlgorithm::Nvls)), InputError);
+}
+
+TEST(Cost, TheFastestProtocolIsTaken) {
+  const GroupPlacement group = placement_of({.shard = 4}, Group::World, 4);
+  CostConstants costs = kIdeal;
+  costs.collective_protocols = {{.name = "quick to start", .base_s = 0, .rate_share = 0.5},
+                                {.name = "quick to move", .base_s = 1, .rate_share = 1}};
+  const auto time = [&](Bytes full) {
+    return collective_time(CollectiveKind::AllGather, full, group, kNetwork, costs);
+  };
+  EXPECT_DOUBLE_EQ(time(40), 0.003 + 30 / 50.0);
+  EXPECT_DOUBLE_EQ(time(4000), 1 + 0.003 + 3000 / 100.0);
+}
+
+TEST(Cost, FewOfFullyMeshedGpusUseFewLinks) {
+  NetworkSpec network = kNetwork;
+  network.full_mesh_gpus = 8;
+  const GroupPlacement pair = placement_of({.shard = 2}, Group::World, 8);
+  EXPECT_DOUBLE_EQ(collective_time(CollectiveKind::AllGather, 100, pair, network, kIdeal),
+                   0.001 + 50 / (100.0 / 7));
 }
 
 class ComputeCost : public ::testing::Test {

@@ -29,7 +29,10 @@ Plan small_plan() {
                           .price_per_hour = {},
                           .source = "a test"};
   plan.job.cluster.gpus_per_node = 2;
-  plan.job.cluster.network = {1, 1, 1, 1};
+  plan.job.cluster.network = {.intra_node_bytes_per_s = 1,
+                              .intra_node_latency_s = 1,
+                              .inter_node_bytes_per_s = 1,
+                              .inter_node_latency_s = 1};
   plan.job.strategy.engine = Engine::Native;
   plan.job.strategy.profile = Profile::Cuda;
   plan.mesh.shard = 2;

@@ -80,7 +80,11 @@ TEST(Network, FollowsTheLinkOfTheGpuOrElsePcie) {
   EXPECT_EQ(h100.intra_node_bytes_per_s, 450e9);
   EXPECT_EQ(h100.inter_node_bytes_per_s, 8 * 50e9);
   const GpuSpec& l4 = catalogue().gpu("l4");
-  EXPECT_LT(catalogue().network_of(l4).intra_node_bytes_per_s, l4.pcie_bytes_per_s);
+  EXPECT_EQ(h100.intra_node_link, NodeLink::Direct);
+  const NetworkSpec pcie = catalogue().network_of(l4);
+  EXPECT_EQ(pcie.intra_node_link, NodeLink::Pcie);
+  EXPECT_EQ(pcie.intra_node_bytes_per_s, l4.pcie_bytes_per_s);
+  EXPECT_LT(pcie.intra_node_efficiency, h100.intra_node_efficiency);
 }
 
 TEST(Network, NamesTheNodeTypesWhenAGpuHasAnotherOne) {

@@ -16,12 +16,12 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr CostConstants kIdeal{.matmul_efficiency = 1,
-                               .attention_efficiency = 1,
-                               .memory_efficiency = 1,
-                               .link_efficiency = 1,
-                               .device_context_bytes = 1000,
-                               .communicator_bytes = 100};
+const CostConstants kIdeal{.matmul_efficiency = 1,
+                           .attention_efficiency = 1,
+                           .memory_efficiency = 1,
+                           .collective_protocols = {{.name = "ring"}},
+                           .device_context_bytes = 1000,
+                           .communicator_bytes = 100};
 
 /// A plan of instructions whose seconds are given: memory and links move a byte a second.
 class TimedPlan {
