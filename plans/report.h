@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plans/plan.h"
+#include "plans/run_phases.h"
 
 namespace shardplan {
 
@@ -18,6 +19,7 @@ struct PhaseMemory {
   std::optional<Bytes> peak_bytes;  // no value: no such phase, or not known
   std::optional<Bytes> end_bytes;
   std::string at;  // instruction of the peak
+  CategoryBytes at_peak;
 };
 
 struct RankMemory {
@@ -32,12 +34,13 @@ struct RankMemory {
   std::optional<Bytes> communicator_bytes;
   std::optional<Bytes> library_workspace_bytes;
   std::optional<Bytes> host_bytes;
-  std::array<PhaseMemory, kPhases> phases;  // by Phase
+  std::array<PhaseMemory, kRunPhases> phases;  // by RunPhase
 };
 
 struct RankReport {
   std::string ranks;  // "0-7"
   RankMemory memory;
+  std::optional<Bytes> owned_parameters_bytes = {};  // of each of them, without padding
 };
 
 struct CollectiveReport {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -17,22 +16,12 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kPrediction = "shardplan/prediction/1";
 constexpr std::string_view kMeasurement = "shardplan/measurement/1";
 
-/// The phases of the contract, in its order.
-constexpr std::array<std::string_view, 8> kPhaseKeys{
-    "load", "init", "first_step", "forward", "backward", "optimizer", "accumulate", "save"};
-
 template <typename Value>
 Json or_null(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();
 }
 
 Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
-
-std::optional<Phase> phase_from(std::string_view name) {
-  for (int p = 0; p < kPhases; ++p)
-    if (to_string(static_cast<Phase>(p)) == name) return static_cast<Phase>(p);
-  return std::nullopt;
-}
 
 Json json_of(const CategoryBytes& bytes) {
   Json json = Json::object();
@@ -43,15 +32,14 @@ Json json_of(const CategoryBytes& bytes) {
 
 Json phases_of(const RankMemory& memory) {
   Json json = Json::object();
-  for (const std::string_view name : kPhaseKeys) {
-    const std::optional<Phase> phase = phase_from(name);
-    Json& entry = json[std::string(name)];
-    if (!phase) continue;
-    const PhaseMemory& known = memory.phases[static_cast<std::size_t>(*phase)];
+  for (int p = 0; p < kRunPhases; ++p) {
+    Json& entry = json[std::string(to_string(static_cast<RunPhase>(p)))];
+    const PhaseMemory& known = memory.phases[p];
     if (known.peak_bytes || known.end_bytes)
       entry = {{"peak_bytes", or_null(known.peak_bytes)},
                {"end_bytes", or_null(known.end_bytes)},
-               {"at", or_null(known.at)}};
+               {"at", or_null(known.at)},
+               {"at_peak", json_of(known.at_peak)}};
   }
   return json;
 }
@@ -59,6 +47,7 @@ Json phases_of(const RankMemory& memory) {
 Json json_of(const RankReport& rank) {
   const RankMemory& memory = rank.memory;
   return {{"ranks", rank.ranks},
+          {"owned_parameters_bytes", or_null(rank.owned_parameters_bytes)},
           {"memory",
            {{"peak_allocated_bytes", or_null(memory.peak_allocated_bytes)},
             {"peak_reserved_bytes", or_null(memory.peak_reserved_bytes)},
@@ -198,17 +187,18 @@ CategoryBytes categories_from(const std::optional<JsonCursor>& json) {
 
 void read_phases(const std::optional<JsonCursor>& json, RankMemory& memory) {
   if (!json) return;
-  for (int p = 0; p < kPhases; ++p) {
-    const auto entry = json->find(to_string(static_cast<Phase>(p)));
+  for (int p = 0; p < kRunPhases; ++p) {
+    const auto entry = json->find(to_string(static_cast<RunPhase>(p)));
     if (entry)
       memory.phases[p] = {bytes_in(entry, "peak_bytes"), bytes_in(entry, "end_bytes"),
-                          text_in(*entry, "at")};
+                          text_in(*entry, "at"), categories_from(entry->find("at_peak"))};
   }
 }
 
 RankReport rank_from(const JsonCursor& json) {
   RankReport rank;
   rank.ranks = json.at("ranks").text();
+  rank.owned_parameters_bytes = bytes_in(json, "owned_parameters_bytes");
   const auto memory = json.find("memory");
   if (!memory) return rank;
   const auto outside = memory->find("outside_allocator");

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "plans/lifetimes.h"
+#include "plans/run_phases.h"
 
 namespace shardplan {
 namespace {
@@ -71,14 +72,18 @@ std::vector<Bytes> freed_bytes(const Plan& plan, std::span<const Lifetime> lives
 void fill_phases(const Plan& plan, std::span<const InstructionId> order,
                  std::span<const Lifetime> lives, std::span<const Bytes> live, RankMemory& memory) {
   const std::vector<Bytes> freed = freed_bytes(plan, lives, order.size());
-  for (std::size_t p = 0; p < order.size(); ++p) {
-    const auto phase = static_cast<std::size_t>(plan.instructions[order[p]].phase);
-    PhaseMemory& known = memory.phases[phase];
-    if (!known.peak_bytes || live[p] > *known.peak_bytes) {
-      known.peak_bytes = live[p];
-      known.at = plan.instructions[order[p]].name;
+  const std::vector<RunPhases> phases = run_phases(plan);
+  for (int phase = 0; phase < kRunPhases; ++phase) {
+    std::int32_t peak = -1;  // positions
+    std::int32_t last = -1;
+    for (std::int32_t p = 0; p < static_cast<std::int32_t>(phases.size()); ++p) {
+      if (!phases[p][phase]) continue;
+      last = p;
+      if (peak < 0 || live[p] > live[peak]) peak = p;
     }
-    known.end_bytes = live[p] - freed[p];
+    if (peak >= 0)
+      memory.phases[phase] = {live[peak], live[last] - freed[last],
+                              plan.instructions[order[peak]].name, by_category(plan, lives, peak)};
   }
 }
 

@@ -160,6 +160,16 @@ void add_communication(const Simulation& simulation, Report& report) {
   }
 }
 
+/// Bytes of the parameters that a rank owns, without padding.
+Bytes owned_parameters(const Plan& plan, std::int64_t rank) {
+  Bytes bytes = 0;
+  for (const RankClass& ranks : plan.classes)
+    if (ranks.first <= rank && rank <= ranks.last)
+      for (std::size_t u = 0; u < ranks.valid.size(); ++u)
+        bytes += ranks.valid[u] * size_of(plan.buffers[plan.units[u].parameter].dtype);
+  return bytes;
+}
+
 void add_memory(const Plan& plan, const CostConstants& constants, Report& report) {
   const GpuSpec& gpu = plan.job.cluster.gpu;
   const RankMemory memory = rank_memory(plan, constants);
@@ -174,7 +184,7 @@ void add_memory(const Plan& plan, const CostConstants& constants, Report& report
     const std::string name = ranks.first == ranks.last
                                  ? fmt::format("{}", ranks.first)
                                  : fmt::format("{}-{}", ranks.first, ranks.last);
-    report.ranks.push_back({name, memory});
+    report.ranks.push_back({name, memory, owned_parameters(plan, ranks.first)});
   }
 }
 

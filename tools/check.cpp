@@ -38,8 +38,8 @@ std::vector<MemoryMetric> metrics_of(const RankMemory& memory) {
   for (int c = 0; c < kCategories; ++c)
     metrics.push_back({fmt::format("at_peak.{}", to_string(static_cast<Category>(c))), Allocated,
                        memory.at_peak[c]});
-  for (int p = 0; p < kPhases; ++p)
-    metrics.push_back({fmt::format("phases.{}.peak_bytes", to_string(static_cast<Phase>(p))),
+  for (int p = 0; p < kRunPhases; ++p)
+    metrics.push_back({fmt::format("phases.{}.peak_bytes", to_string(static_cast<RunPhase>(p))),
                        Allocated, memory.phases[p].peak_bytes});
   return metrics;
 }

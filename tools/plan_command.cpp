@@ -33,7 +33,7 @@ int plan_command(const PlanOptions& options) {
     return fits ? kYes : kNo;
   }
   const Palette palette;
-  fmt::print("{}\n{}{}{}\n{}", headline(plan), summary_text(plan, report.plan_hash),
+  fmt::print("{}\n{}{}{}\n{}", headline(plan), summary_text(plan, report),
              memory_text(report, palette), communication_text(report, palette),
              verdict_text(report, palette));
   if (!fits) fmt::print("{}", advice_text(plan.job, hardware));

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -73,14 +74,27 @@ std::string range_text(const RankClass& ranks) {
                                    : fmt::format("{}-{}", ranks.first, ranks.last);
 }
 
-std::string classes_text(const Plan& plan) {
+/// "rank 0 owns 1.20 GiB of the parameters, rank 7 12 B less": the most and the least.
+std::string owned_text(const Report& report) {
+  const auto [least, most] =
+      std::ranges::minmax_element(report.ranks, {}, &RankReport::owned_parameters_bytes);
+  const auto first = [](const RankReport& rank) {
+    return rank.ranks.substr(0, rank.ranks.find('-'));
+  };
+  const Bytes owned = most->owned_parameters_bytes.value_or(0);
+  return fmt::format("rank {} owns {} of the parameters, rank {} {} less", first(*most),
+                     format_bytes(owned), first(*least),
+                     format_bytes(owned - least->owned_parameters_bytes.value_or(0)));
+}
+
+std::string classes_text(const Plan& plan, const Report& report) {
   if (plan.classes.size() == 1) return fmt::format("{}, all alike", range_text(plan.classes[0]));
   std::string text;
   for (std::size_t c = 0; c < std::min(plan.classes.size(), kMostClasses); ++c)
     text += fmt::format("{}{}", c == 0 ? "" : ", ", range_text(plan.classes[c]));
   if (plan.classes.size() > kMostClasses) text += ", ...";
-  return fmt::format("{} classes, which differ in the padding of their shards: {}",
-                     plan.classes.size(), text);
+  return fmt::format("{} classes, which differ in the padding of their shards: {}; {}",
+                     plan.classes.size(), text, owned_text(report));
 }
 
 std::string model_name(const ModelJob& model) {
@@ -125,12 +139,30 @@ std::string arena_text(const Report& report, const RankMemory& memory) {
   return table.text();
 }
 
+/// "activations 1.20 GiB, parameters 0.50 GiB": the largest parts of what is alive.
+std::string parts_text(const CategoryBytes& bytes) {
+  constexpr std::size_t kMostParts = 3;
+  std::vector<std::pair<Bytes, Category>> parts;
+  for (int c = 0; c < kCategories; ++c)
+    if (bytes[c].value_or(0) > 0) parts.emplace_back(*bytes[c], static_cast<Category>(c));
+  std::ranges::stable_sort(parts, std::greater<>(), [](const auto& part) { return part.first; });
+  std::string text;
+  for (std::size_t p = 0; p < std::min(parts.size(), kMostParts); ++p)
+    text += fmt::format("{}{} {}", p == 0 ? "" : ", ", to_string(parts[p].second),
+                        format_bytes(parts[p].first));
+  return text + (parts.size() > kMostParts ? ", ..." : "");
+}
+
 std::string phases_text(const RankMemory& memory) {
-  Table table({{"phase", Align::Left}, {"peak"}, {"at its end"}, {"peak at", Align::Left}});
-  for (int p = 0; p < kPhases; ++p)
+  Table table({{"phase", Align::Left},
+               {"peak"},
+               {"at its end"},
+               {"peak at", Align::Left},
+               {"made of", Align::Left}});
+  for (int p = 0; p < kRunPhases; ++p)
     if (const PhaseMemory& phase = memory.phases[p]; phase.peak_bytes)
-      table.add({std::string(to_string(static_cast<Phase>(p))), or_dash(phase.peak_bytes),
-                 or_dash(phase.end_bytes), phase.at});
+      table.add({std::string(to_string(static_cast<RunPhase>(p))), or_dash(phase.peak_bytes),
+                 or_dash(phase.end_bytes), phase.at, parts_text(phase.at_peak)});
   return table.text();
 }
 
@@ -196,7 +228,7 @@ std::string headline(const Plan& plan) {
                      who_executes(plan.job, plan.profile));
 }
 
-std::string summary_text(const Plan& plan, const std::string& plan_hash) {
+std::string summary_text(const Plan& plan, const Report& report) {
   Table table({{"", Align::Left}, {"", Align::Left}});
   const Job& job = plan.job;
   table.add({"model", fmt::format("{}, {} parameters", model_name(job.model),
@@ -204,9 +236,9 @@ std::string summary_text(const Plan& plan, const std::string& plan_hash) {
   table.add({"world", world_text(job.cluster)});
   table.add({"strategy", strategy_text(plan)});
   table.add({"training", training_text(job.training, plan.world_size())});
-  table.add({"ranks", classes_text(plan)});
+  table.add({"ranks", classes_text(plan, report)});
   table.add({"plan", fmt::format("{} instructions, {} buffers, verified, hash {}",
-                                 plan.instructions.size(), plan.buffers.size(), plan_hash)});
+                                 plan.instructions.size(), plan.buffers.size(), report.plan_hash)});
   for (const std::string& remark : plan.remarks)
     table.add({"note", remark});
   return table.text();
@@ -219,11 +251,30 @@ const RankReport& fullest(const Report& report) {
   });
 }
 
+namespace {
+
+/// "all ranks", or "ranks 0-6, 8-14": those that need as much as the fullest.
+std::string worst_ranks(const Report& report) {
+  const auto most = fullest(report).memory.peak_device_bytes;
+  std::vector<std::string> ranks;
+  for (const RankReport& rank : report.ranks)
+    if (rank.memory.peak_device_bytes == most) ranks.push_back(rank.ranks);
+  if (ranks.size() == report.ranks.size()) return "all ranks";
+  return fmt::format("ranks {}", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
 std::string memory_text(const Report& report, const Palette& palette) {
-  const RankMemory& memory = fullest(report).memory;
-  std::string text = heading(palette, fmt::format("Memory per GPU, at its peak in {} ({})",
-                                                  memory.peak_phase, memory.peak_at));
+  const RankReport& worst = fullest(report);
+  const RankMemory& memory = worst.memory;
+  std::string text =
+      heading(palette, fmt::format("Memory per GPU ({}), at its peak in {} ({})",
+                                   worst_ranks(report), memory.peak_phase, memory.peak_at));
   text += categories_text(memory);
+  if (const Bytes first = report.ranks[0].memory.peak_device_bytes.value_or(0);
+      first < memory.peak_device_bytes.value_or(0))
+    text += fmt::format("Rank 0 needs less: {} of its device.\n", format_bytes(first));
   text += heading(palette, "Memory of the device");
   text += arena_text(report, memory);
   text += heading(palette, "Memory by phase, in issue order");

@@ -17,9 +17,10 @@ std::string checkpointing_text(const ActivationCheckpointing& checkpointing);
 std::string headline(const Plan& plan);
 
 /// Model, world, strategy, training and plan, a line each.
-std::string summary_text(const Plan& plan, const std::string& plan_hash);
+std::string summary_text(const Plan& plan, const Report& report);
 
-/// Memory of the fullest rank at its peak by category, what the arena needs, and the phases.
+/// Memory of the fullest rank at its peak by category, what the arena needs, and the phases; where
+/// rank 0 needs less, how much.
 std::string memory_text(const Report& report, const Palette& palette);
 
 /// "Fits: ..." or "Does not fit: ...", with the distance from the limit.

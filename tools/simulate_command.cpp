@@ -25,7 +25,7 @@ int simulate_command(const SimulateCommandOptions& options) {
     return fits ? kYes : kNo;
   }
   const Palette palette;
-  fmt::print("{}{}\n{}{}{}\n{}", headline(plan), note, summary_text(plan, report.plan_hash),
+  fmt::print("{}{}\n{}{}{}\n{}", headline(plan), note, summary_text(plan, report),
              time_text(plan, report, palette), timeline_text(plan, report, palette),
              verdict_text(report, palette));
   if (!options.trace.empty())

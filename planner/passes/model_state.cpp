@@ -24,17 +24,22 @@ ModelState::ModelState(Emitter& emitter, Plan& plan) : emitter_(emitter) {
   }
 }
 
-void ModelState::init() const {
+void ModelState::load() const {
   const Plan& plan = emitter_.plan();
-  for (std::size_t u = 0; u < plan.units.size(); ++u) {
-    const Unit& unit = plan.units[u];
-    const Slot slot{Stream::Compute, Phase::Init, static_cast<int>(u)};
-    emitter_.emit("read_weights." + unit.name, slot, Read{Source::Weights}, {},
-                  {emitter_.whole(unit.parameter)});
+  for (std::size_t u = 0; u < plan.units.size(); ++u)
+    emitter_.emit("read_weights." + plan.units[u].name,
+                  {Stream::Compute, Phase::Load, static_cast<int>(u)}, Read{Source::Weights}, {},
+                  {emitter_.whole(plan.units[u].parameter)});
+}
+
+void ModelState::init() const {
+  for (std::size_t u = 0; u < states_.size(); ++u) {
     std::vector<View> states;
     for (const BufferId state : states_[u])
       states.push_back(emitter_.whole(state));
-    if (!states.empty()) emitter_.emit("zero_state." + unit.name, slot, Fill{0}, {}, states);
+    if (!states.empty())
+      emitter_.emit("zero_state." + emitter_.plan().units[u].name,
+                    {Stream::Compute, Phase::Init, static_cast<int>(u)}, Fill{0}, {}, states);
   }
 }
 

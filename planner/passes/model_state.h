@@ -14,7 +14,9 @@ class ModelState {
   /// Makes the buffers and sets Unit::parameter.
   ModelState(Emitter& emitter, Plan& plan);
 
-  /// Reads the weights and zeroes the state.
+  /// Reads the weights.
+  void load() const;
+  /// Zeroes the state.
   void init() const;
   /// Writes the weights.
   void save() const;

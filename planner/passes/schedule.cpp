@@ -20,7 +20,7 @@ void schedule(Plan& plan, const ModelGraph& graph, const Tape& tape,
   const auto segment = [&](const char* name, auto body) {
     return ProgramItem{.segment = emitter.segment(name, body), .body = {}};
   };
-  plan.program = {segment("init", [&] { state.init(); })};
+  plan.program = {segment("load", [&] { state.load(); }), segment("init", [&] { state.init(); })};
   ProgramItem step{.count = ProgramItem::kOncePerStep, .body = {}};
   const std::int64_t micro_steps = plan.job.training.gradient_accumulation.steps;
   if (micro_steps > 1)

@@ -87,7 +87,7 @@ TEST_P(Activations, OfEveryModuleEqualPyTorchs) {
   int compared = 0;
   for (const InstructionId id : unroll(plan, 1)) {
     const Instruction& instruction = plan.instructions[id];
-    if (instruction.phase != Phase::Init && instruction.phase != Phase::Forward) continue;
+    if (instruction.phase != Phase::Load && instruction.phase != Phase::Forward) continue;
     interpreter.run({.id = id});
     const std::string module = module_of(instruction);
     const SafeTensor* tensor = module.empty() ? nullptr : expected.find(module);

@@ -127,7 +127,7 @@ RC_GTEST_PROP(Planner, ReductionsMoveEveryGradientAsOftenAsTheJobSays, ()) {
   const Job job = random_job();
   const Plan plan = make_plan(job, testing::tiny_llama(random_model(3)));
   std::map<int, std::int64_t> reduced;  // elements of the shard (without sharding: of the whole)
-  for_step(plan, plan.program.at(1), 1, [&](const Instruction& instruction, std::int64_t times) {
+  for_step(plan, plan.program.at(2), 1, [&](const Instruction& instruction, std::int64_t times) {
     const auto* scatter = std::get_if<ReduceScatter>(&instruction.operation);
     const auto* all = std::get_if<AllReduce>(&instruction.operation);
     if (scatter == nullptr && all == nullptr) return;

@@ -142,7 +142,7 @@ TEST(Arena, IsWithinTwoPercentOfTheLiveBound) {
 
 std::vector<std::string> segments_of_step(const Plan& plan) {
   std::vector<std::string> names;
-  for (const ProgramItem& item : plan.program.at(1).body)
+  for (const ProgramItem& item : plan.program.at(2).body)
     names.push_back(fmt::format("{} x {}", item.count, plan.segments[item.segment].name));
   return names;
 }

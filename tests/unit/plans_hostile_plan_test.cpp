@@ -136,12 +136,12 @@ TEST_F(HostilePlan, BatchesAreOfTheJobsSize) {
 }
 
 TEST_F(HostilePlan, BatchesAreReadInsideSteps) {
-  plan.program.push_back(plan.program[1].body[0]);
+  plan.program.push_back(plan.program[2].body[0]);
   expect_fault("read_tokens", "", "outside the loop over the steps");
 }
 
 TEST_F(HostilePlan, AProgramHasOneLoopOverTheSteps) {
-  const ProgramItem steps = plan.program[1];
+  const ProgramItem steps = plan.program[2];
   plan.program = {};
   expect_fault("", "", "0 loops over the steps");
   plan.program = {steps, steps};
@@ -199,7 +199,7 @@ TEST_F(HostilePlan, ParametersHaveNamesOfTheirOwn) {
 }
 
 TEST_F(HostilePlan, StepsAreNotNested) {
-  plan.program[1].body[0].count = ProgramItem::kOncePerStep;
+  plan.program[2].body[0].count = ProgramItem::kOncePerStep;
   expect_fault("", "", "inside another loop");
 }
 

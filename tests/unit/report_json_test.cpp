@@ -33,7 +33,7 @@ Report full_report() {
   memory.at_peak = CategoryBytes{1, 2, 3, 4, 5, 6, 7, 8, 9};
   memory.device_context_bytes = 100;
   memory.communicator_bytes = 0;
-  memory.phases[static_cast<int>(Phase::Backward)] = {600, 300, "gather"};
+  memory.phases[static_cast<int>(RunPhase::Backward)] = {600, 300, "gather", memory.at_peak};
   report.ranks = {{"0-1", memory}};
   report.arena = {600, 590};
   report.collectives = {{"all_gather", "forward", "root", Dtype::BFloat16, 10, 20, 2}};
@@ -178,8 +178,8 @@ TEST(ReportJson, AcceptsAMeasurementOfAnotherProgram) {
   EXPECT_FALSE(memory.peak_device_bytes);
   EXPECT_EQ(memory.at_peak[static_cast<int>(Category::Activations)], 4);
   EXPECT_FALSE(memory.at_peak[static_cast<int>(Category::Parameters)]);
-  EXPECT_EQ(memory.phases[static_cast<int>(Phase::Forward)].peak_bytes, 3);
-  EXPECT_FALSE(memory.phases[static_cast<int>(Phase::Forward)].end_bytes);
+  EXPECT_EQ(memory.phases[static_cast<int>(RunPhase::Forward)].peak_bytes, 3);
+  EXPECT_FALSE(memory.phases[static_cast<int>(RunPhase::Forward)].end_bytes);
   EXPECT_FALSE(report.time);
 }
 

@@ -248,14 +248,19 @@ TEST(Simulate, MemoryFollowsLifetimesInIssueOrder) {
   EXPECT_EQ(memory.peak_at, "g");
   EXPECT_EQ(memory.peak_phase, "forward");
   EXPECT_THAT(memory.at_peak, ElementsAre(100, 0, 0, 200, 0, 0, 0, 0, 0));
-  const PhaseMemory forward = memory.phases[static_cast<int>(Phase::Forward)];
+  const PhaseMemory forward = memory.phases[static_cast<int>(RunPhase::Forward)];
   EXPECT_EQ(forward.peak_bytes, 300);
   EXPECT_EQ(forward.end_bytes, 150);
-  const PhaseMemory backward = memory.phases[static_cast<int>(Phase::Backward)];
+  const PhaseMemory backward = memory.phases[static_cast<int>(RunPhase::Backward)];
   EXPECT_EQ(backward.peak_bytes, 170);
   EXPECT_EQ(backward.end_bytes, 100);
   EXPECT_EQ(backward.at, "b");
-  EXPECT_FALSE(memory.phases[static_cast<int>(Phase::Init)].peak_bytes);
+  EXPECT_EQ(backward.at_peak[static_cast<int>(Category::Parameters)], 100);
+  // The first step is as the others, all of it.
+  const PhaseMemory first = memory.phases[static_cast<int>(RunPhase::FirstStep)];
+  EXPECT_EQ(first.peak_bytes, 300);
+  EXPECT_EQ(first.end_bytes, 100);
+  EXPECT_FALSE(memory.phases[static_cast<int>(RunPhase::Init)].peak_bytes);
 }
 
 TEST(Simulate, FitsWhenTheArenaAndWhatLiesOutsideFit) {
