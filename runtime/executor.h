@@ -11,6 +11,8 @@
 
 namespace shardplan {
 
+class ProcessWorld;
+
 struct ExecuteOptions {
   int threads_per_rank = 0;  // of the compute stream; 0: cores / ranks, at least 1
   double collective_timeout_s = 60;
@@ -23,14 +25,14 @@ struct ExecuteOptions {
   std::map<std::string, std::vector<float>>* optimizer_state = nullptr;
 };
 
-/// Whether all ranks of a plan fit the memory of this machine.
+/// Whether so many ranks of a plan fit the memory of this machine.
 struct MachineFit {
-  Bytes needed = 0;                // by all arenas
+  Bytes needed = 0;                // by their arenas
   std::optional<Bytes> available;  // no value: the system does not tell
 
   bool fits() const { return !available || needed <= *available; }
 };
-MachineFit fit_on_this_machine(const Plan& plan);
+MachineFit fit_on_this_machine(const Plan& plan, std::int64_t ranks);
 
 /// Executes the plan, which verify() must have found without faults, on CPU ranks, one group of
 /// stream threads per rank, all in this process. Writes the weights into job.run.output when the
@@ -38,5 +40,10 @@ MachineFit fit_on_this_machine(const Plan& plan);
 /// plan does not fit this machine, and, naming rank and instruction, when something fails on the
 /// way.
 Report execute(const Plan& plan, const ExecuteOptions& options);
+
+/// Executes one rank, this process's of the world, which all processes of the job do with the same
+/// plan; with the same results, to the bit. Files are of a file system that all see; rank 0 calls
+/// `on_step`. The report has the memory of all ranks, and the times of this one.
+Report execute(const Plan& plan, const ExecuteOptions& options, ProcessWorld& world);
 
 }  // namespace shardplan

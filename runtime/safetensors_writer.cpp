@@ -14,8 +14,9 @@
 
 namespace shardplan {
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const Entry> tensors)
-    : path_(path), temporary_(path + ".tmp") {
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const Entry> tensors,
+                                     Open open)
+    : path_(path), temporary_(path + ".tmp"), made_here_(open == Open::Create) {
   nlohmann::json header;
   header["__metadata__"] = {{"format", "pt"}};  // transformers refuses files without it
   std::int64_t end = 0;
@@ -31,20 +32,27 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const En
   }
   std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   text.resize(round_up(static_cast<std::int64_t>(text.size()), 8), ' ');  // aligns the data
-  const std::uint64_t header_bytes = text.size();
-  const auto data_begin = static_cast<std::int64_t>(sizeof(header_bytes) + text.size());
+  const auto data_begin = static_cast<std::int64_t>(sizeof(std::uint64_t) + text.size());
   for (auto& [name, offset] : offsets_)
     offset += data_begin;
+  if (made_here_)
+    make(text, data_begin + end);
+  else
+    file_ = ::open(temporary_.c_str(), O_WRONLY | O_CLOEXEC);
+  if (file_ < 0) fail("open");
+}
 
+void SafetensorsWriter::make(const std::string& header, std::int64_t bytes) {
   std::error_code ignored;  // the file below cannot be made then, and says why
-  const auto folder = std::filesystem::path(path).parent_path();
+  const auto folder = std::filesystem::path(path_).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
-  file_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file_ < 0) fail("create");
   try {
-    if (ftruncate(file_, data_begin + end) != 0) fail("reserve space for");
+    const std::uint64_t header_bytes = header.size();
+    if (ftruncate(file_, bytes) != 0) fail("reserve space for");
     write_at(0, &header_bytes, sizeof(header_bytes));
-    write_at(sizeof(header_bytes), text.data(), text.size());
+    write_at(sizeof(header_bytes), header.data(), header.size());
   } catch (...) {
     close(file_);
     unlink(temporary_.c_str());
@@ -55,7 +63,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const En
 SafetensorsWriter::~SafetensorsWriter() {
   if (file_ < 0) return;
   close(file_);
-  unlink(temporary_.c_str());
+  if (made_here_) unlink(temporary_.c_str());
 }
 
 void SafetensorsWriter::write(const std::string& name, std::int64_t first,
@@ -68,7 +76,7 @@ void SafetensorsWriter::write(const std::string& name, std::int64_t first,
 
 void SafetensorsWriter::commit() {
   if (fsync(file_) != 0) fail("flush");
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
+  if (made_here_ && std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
   close(file_);
   file_ = -1;
 }

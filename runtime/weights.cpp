@@ -76,7 +76,8 @@ void WeightSource::read(const Unit& unit, const std::vector<Piece>& pieces,
   }
 }
 
-WeightSink::WeightSink(const Plan& plan) : writer_(output_file(plan), entries_of(plan)) {}
+WeightSink::WeightSink(const Plan& plan, SafetensorsWriter::Open open)
+    : writer_(output_file(plan), entries_of(plan), open) {}
 
 void WeightSink::write(const Unit& unit, const std::vector<Piece>& pieces,
                        std::span<const float> values) {

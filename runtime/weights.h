@@ -36,11 +36,12 @@ class WeightSource {
 class WeightSink {
  public:
   /// Throws SystemError when the file cannot be made.
-  explicit WeightSink(const Plan& plan);
+  explicit WeightSink(const Plan& plan,
+                      SafetensorsWriter::Open open = SafetensorsWriter::Open::Create);
 
   /// The pieces of the unit's parameters that `values` holds.
   void write(const Unit& unit, const std::vector<Piece>& pieces, std::span<const float> values);
-  /// Once all is written: gives the file its name.
+  /// See SafetensorsWriter.
   void commit() { writer_.commit(); }
 
  private:

@@ -54,7 +54,9 @@ int simulate_command(const SimulateCommandOptions& options);
 struct RunOptions {
   JobFlags job;
   std::string device = "cpu";
-  std::string processes;  // empty: ranks are threads
+  bool processes = false;  // starts a process for each rank; else ranks are threads
+  bool dry_run = false;    // connects the ranks and does one collective of each kind only
+  double timeout_s = 60;   // that a rank waits for others in a collective
   bool json_lines = false;
   bool json = false;
 };

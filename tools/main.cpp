@@ -126,11 +126,17 @@ Command add_simulate(CLI::App& program, SimulateCommandOptions& options) {
 }
 
 Command add_run(CLI::App& program, RunOptions& options) {
-  CLI::App* app = program.add_subcommand("run", "Executes a plan on CPU ranks of this machine");
+  CLI::App* app = program.add_subcommand(
+      "run", "Executes a plan on CPU ranks: threads, or processes (mpirun, srun, torchrun)");
   add_job(*app, options.job, "JOB", "job file (YAML) or plan.json");
   app->add_option("--ranks,--gpus", options.job.gpus, "ranks in all")->type_name("N");
-  app->add_option("--processes", options.processes, "ranks as processes (not in this build)")
-      ->type_name("N");
+  app->add_flag("--processes", options.processes,
+                "a process for each rank, on this machine (default: threads of one process)");
+  app->add_flag("--dry-run", options.dry_run,
+                "plans, connects and does one collective of each kind; trains nothing");
+  app->add_option("--timeout", options.timeout_s,
+                  "seconds that a rank waits for others before the job ends (default 60)")
+      ->type_name("SECONDS");
   app->add_option("--device", options.device, "cpu (this build has no CUDA)")->type_name("NAME");
   app->add_flag("--json-lines", options.json_lines, "one JSON object a step on standard output");
   add_json(*app, options.json);

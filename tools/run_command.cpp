@@ -4,20 +4,26 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "plans/error.h"
 #include "plans/extent.h"
 #include "plans/names.h"
+#include "runtime/comm/launch_environment.h"
+#include "runtime/dry_run.h"
 #include "runtime/executor.h"
+#include "runtime/launch_ranks.h"
 #include "simulator/simulate.h"
 #include "tools/answers_json.h"
 #include "tools/commands.h"
 #include "tools/cpu_job.h"
 #include "tools/documents.h"
+#include "tools/dry_run_text.h"
 #include "tools/output_files.h"
 #include "tools/prediction_text.h"
 #include "tools/progress_bar.h"
+#include "tools/run_process.h"
 #include "tools/time_text.h"
 
 namespace shardplan {
@@ -25,12 +31,15 @@ namespace {
 
 /// Of a long run, only so many steps get a line of their own where there is no terminal.
 constexpr int kMostLines = 50;
+constexpr double kLongestTimeout_s = 86400;  // a day: a job that waits so long hangs
 
-void expect_cpu_threads(const RunOptions& options) {
-  if (!options.processes.empty())
+void expect_options(const RunOptions& options) {
+  if (options.json && options.json_lines)
+    throw InputError("command line: run: --json and --json-lines both want standard output");
+  if (!(options.timeout_s > 0) || options.timeout_s > kLongestTimeout_s)
     throw InputError(
-        "command line: run: --processes: ranks as processes are not supported yet; supported: "
-        "ranks as threads, --ranks N");
+        fmt::format("command line: run: --timeout {}: expected seconds above 0, at most {}",
+                    options.timeout_s, kLongestTimeout_s));
   if (options.device == "cuda") throw SystemError("--device cuda: this build has no CUDA");
   if (options.device != "cpu")
     throw InputError(
@@ -48,6 +57,15 @@ LoadedPlan executable_plan(const JobFlags& flags, const Hardware& hardware) {
       to_string(*job.strategy.profile), job.cluster.gpu.key, to_string(loaded.plan.profile),
       loaded.plan.job.cluster.gpu.key);
   return {verified_plan(job), loaded.note + note};
+}
+
+bool is_for_people(const RunOptions& options) { return !options.json && !options.json_lines; }
+
+void print_what_runs(const LoadedPlan& loaded, const RunOptions& options, const char* what) {
+  const Plan& plan = loaded.plan;
+  if (is_for_people(options))
+    fmt::print("Runs {} on {} CPU ranks, which are {}.\n{}\n", who_executes(plan.job, plan.profile),
+               plan.world_size(), what, loaded.note);
 }
 
 std::int64_t tokens_per_step(const Plan& plan) {
@@ -159,41 +177,102 @@ void write_results(const Plan& plan, const Report& predicted, const Report& meas
   write_file((folder / "run.json").string(), measurement_json(measured, plan));
 }
 
+/// How the ranks of a job are executed; rank 0 hands its steps on.
+using Execution = std::function<Report(const ExecuteOptions&)>;
+
+void print_results(const Plan& plan, const RunOptions& options, const Report& predicted,
+                   const Report& measured) {
+  fmt::print(stderr, "{}", not_a_number_text(measured));
+  if (options.json) fmt::print("{}\n", measurement_json(measured, plan));
+  if (is_for_people(options))
+    fmt::print("\n{}Wrote metrics.jsonl, run.json, plan.json, prediction.json{} to {}.\n",
+               outcome_text(plan, predicted, measured),
+               writes_weights(plan) ? " and the weights" : "", plan.job.run.output);
+}
+
+void print_times(const std::vector<CollectiveTime>& times, const RunOptions& options) {
+  if (options.json)
+    fmt::print("{}\n", dry_run_json(times));
+  else
+    fmt::print("All ranks are connected; nothing was trained.\n{}", dry_run_text(times));
+}
+
+/// Executes the plan, and tells what came of it, on screen and in files.
+int run_and_tell(const LoadedPlan& loaded, const RunOptions& options, const Hardware& hardware,
+                 const Execution& execution) {
+  const Plan& plan = loaded.plan;
+  Report predicted = simulate(plan, hardware.costs(plan.profile));
+  predicted.plan_hash = hash_of(plan);
+  ExecuteOptions execute_options{.collective_timeout_s = options.timeout_s};
+  Follower follower(plan, options);
+  execute_options.on_step = [&](const StepReport& step) { follower.on_step(step); };
+  const Report measured = execution(execute_options);
+  follower.finish();
+  write_results(plan, predicted, measured);
+  print_results(plan, options, predicted, measured);
+  return kYes;
+}
+
+/// This process's part of a job whose ranks are processes.
+int run_rank(ProcessWorld& world, const LoadedPlan& loaded, const RunOptions& options,
+             const Hardware& hardware) {
+  expect_same_everywhere(world, loaded.plan);
+  if (options.dry_run) {
+    const std::vector<CollectiveTime> times = time_collectives(loaded.plan, world);
+    if (world.rank() == 0) print_times(times, options);
+    return kYes;
+  }
+  const Execution execution = [&](const ExecuteOptions& execute_options) {
+    return execute(loaded.plan, execute_options, world);
+  };
+  if (world.rank() == 0) return run_and_tell(loaded, options, hardware, execution);
+  execution({.collective_timeout_s = options.timeout_s});
+  return kYes;
+}
+
+/// The ranks were started by somebody else; this process is one of them.
+int run_launched(const ProcessPlace& place, const RunOptions& options, const Hardware& hardware) {
+  if (options.processes)
+    throw InputError(fmt::format("command line: run: --processes: {} has started the ranks already",
+                                 place.launcher));
+  return run_process(place, Socket(), options.timeout_s, [&](ProcessWorld& world) {
+    const LoadedPlan loaded = executable_plan(options.job, hardware);
+    if (world.rank() == 0) print_what_runs(loaded, options, "processes");
+    return run_rank(world, loaded, options, hardware);
+  });
+}
+
+int launch_and_run(const LoadedPlan& loaded, const RunOptions& options, const Hardware& hardware) {
+  Launched launched = launch_ranks(loaded.plan.world_size(), 2 * options.timeout_s);
+  if (!launched.place) return launched.status;
+  return run_process(
+      *launched.place, std::move(launched.listener), options.timeout_s,
+      [&](ProcessWorld& world) { return run_rank(world, loaded, options, hardware); });
+}
+
 }  // namespace
 
 int run_command(const RunOptions& options) {
-  if (options.json && options.json_lines)
-    throw InputError("command line: run: --json and --json-lines both want standard output");
-  expect_cpu_threads(options);
+  expect_options(options);
   const Hardware hardware = Hardware::read(data_folder());
-  const auto [plan, note] = executable_plan(options.job, hardware);
-  const bool for_people = !options.json && !options.json_lines;
-  if (for_people)
-    fmt::print("Runs {} on {} CPU ranks of this machine.\n{}\n",
-               who_executes(plan.job, plan.profile), plan.world_size(), note);
-  if (const MachineFit fit = fit_on_this_machine(plan); !fit.fits()) {
-    fmt::print(for_people ? stdout : stderr,
+  if (const auto place = launched_place()) return run_launched(*place, options, hardware);
+  const LoadedPlan loaded = executable_plan(options.job, hardware);
+  const Plan& plan = loaded.plan;
+  print_what_runs(loaded, options, options.processes ? "processes" : "threads");
+  if (const MachineFit fit = fit_on_this_machine(plan, plan.world_size()); !fit.fits()) {
+    fmt::print(is_for_people(options) ? stdout : stderr,
                "Does not fit: {} ranks need {}, this machine has {} of memory available.\n",
                plan.world_size(), format_bytes(fit.needed), format_bytes(*fit.available));
     return kNo;
   }
-  Report predicted = simulate(plan, hardware.costs(plan.profile));
-  predicted.plan_hash = hash_of(plan);
-
-  Report measured;
-  {
-    Follower follower(plan, options);
-    measured = execute(plan, {.on_step = [&](const StepReport& step) { follower.on_step(step); }});
-    follower.finish();
+  if (options.processes) return launch_and_run(loaded, options, hardware);
+  if (options.dry_run) {
+    print_times(time_collectives(plan, options.timeout_s), options);
+    return kYes;
   }
-  write_results(plan, predicted, measured);
-  fmt::print(stderr, "{}", not_a_number_text(measured));
-  if (options.json) fmt::print("{}\n", measurement_json(measured, plan));
-  if (for_people)
-    fmt::print("\n{}Wrote metrics.jsonl, run.json, plan.json, prediction.json{} to {}.\n",
-               outcome_text(plan, predicted, measured),
-               writes_weights(plan) ? " and the weights" : "", plan.job.run.output);
-  return kYes;
+  return run_and_tell(loaded, options, hardware, [&](const ExecuteOptions& execute_options) {
+    return execute(plan, execute_options);
+  });
 }
 
 }  // namespace shardplan

@@ -10,30 +10,6 @@
 #include "runtime/spin.h"
 
 namespace shardplan {
-namespace {
-
-std::string_view name_of(Contribution::Kind kind) {
-  switch (kind) {
-    case Contribution::Kind::AllGather: return "all_gather";
-    case Contribution::Kind::ReduceScatter: return "reduce_scatter";
-    case Contribution::Kind::AllReduce: return "all_reduce";
-    case Contribution::Kind::Broadcast: return "broadcast";
-  }
-  return "";
-}
-
-bool same(const Contribution& a, const Contribution& b) {
-  return a.kind == b.kind && a.dtype == b.dtype && a.bytes == b.bytes &&
-         a.pre_scale == b.pre_scale && a.post_scale == b.post_scale && a.root == b.root;
-}
-
-std::string describe(const Contribution& c) {
-  return fmt::format("{} of {} bytes ({}, scales {:g} and {:g}, root {})", name_of(c.kind), c.bytes,
-                     to_string(c.dtype), c.pre_scale, c.post_scale, c.root);
-}
-
-}  // namespace
-
 Rendezvous::Rendezvous(std::string place, std::vector<std::int64_t> ranks, Seconds timeout_s)
     : place_(std::move(place)),
       ranks_(std::move(ranks)),
@@ -44,17 +20,8 @@ Rendezvous::Rendezvous(std::string place, std::vector<std::int64_t> ranks, Secon
 std::span<const Contribution> Rendezvous::enter(int member, const Contribution& contribution) {
   contributions_[member] = contribution;
   sync(member);
-  compare();
+  expect_same(place_, ranks_, contributions_);
   return contributions_;
-}
-
-void Rendezvous::compare() const {
-  const auto other = std::ranges::find_if(
-      contributions_, [&](const Contribution& c) { return !same(c, contributions_.front()); });
-  if (other == contributions_.end()) return;
-  throw SystemError(fmt::format("ranks issued different collectives on {}: rank {} {}, rank {} {}",
-                                place_, ranks_.front(), describe(contributions_.front()),
-                                ranks_[other - contributions_.begin()], describe(*other)));
 }
 
 void Rendezvous::sync(int member) {
@@ -94,7 +61,7 @@ void Rendezvous::time_out(int member) {
     if (!here_[m]) missing += (missing.empty() ? "" : ", ") + std::to_string(ranks_[m]);
   const std::string what =
       fmt::format("{}: rank {} waited {:g} s in {} for rank {}", place_, ranks_[member], timeout_s_,
-                  name_of(contributions_[member].kind), missing);
+                  to_string(contributions_[member].kind), missing);
   if (!broken_) reason_ = what;
   broken_.store(true, std::memory_order_release);
   changed_.notify_all();

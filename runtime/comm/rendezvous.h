@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -10,20 +9,9 @@
 #include <vector>
 
 #include "plans/units.h"
+#include "runtime/comm/contribution.h"
 
 namespace shardplan {
-
-/// What one member brings to a collective. All members bring the same but for the addresses.
-struct Contribution {
-  enum class Kind { AllGather, ReduceScatter, AllReduce, Broadcast };
-  Kind kind = Kind::AllGather;
-  Dtype dtype = Dtype::UInt8;
-  const std::byte* data = nullptr;  // what peers may read
-  std::size_t bytes = 0;            // of `data`
-  double pre_scale = 1;
-  double post_scale = 1;
-  int root = 0;
-};
 
 /// Where the members of one group meet for the collectives of one stream.
 class Rendezvous {
@@ -44,7 +32,6 @@ class Rendezvous {
   void abort(const char* reason) noexcept;
 
  private:
-  void compare() const;
   bool over(std::uint64_t generation) const {
     return generation_.load(std::memory_order_acquire) != generation ||
            broken_.load(std::memory_order_acquire);

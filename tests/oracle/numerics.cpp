@@ -16,10 +16,10 @@
 #include "planner/planner.h"
 #include "plans/error.h"
 #include "plans/verify.h"
-#include "runtime/executor.h"
 #include "runtime/safetensors.h"
 #include "runtime/tokens.h"
 #include "simulator/simulate.h"
+#include "tests/oracle/execution.h"
 #include "tests/oracle/numerics_case.h"
 #include "tests/oracle/numerics_checks.h"
 
@@ -79,8 +79,8 @@ Plan verified_plan(const Job& job) {
   return plan;
 }
 
-Training train(const Plan& plan) {
-  Training training{.report = execute(plan, {}), .weights = {}};
+Training train(const Plan& plan, const Execution& execution) {
+  Training training{.report = execution(plan, nullptr), .weights = {}};
   const SafeTensors written(plan.job.run.output);
   for (const Unit& unit : plan.units) {
     for (const UnitParameter& parameter : unit.parameters) {
@@ -96,15 +96,13 @@ Training train(const Plan& plan) {
 
 /// The gradient of the first step, summed over its micro-steps: with SGD the momentum buffer after
 /// one step is exactly that.
-TensorsByName first_gradient(Job job) {
+TensorsByName first_gradient(Job job, const Execution& execution) {
   job.run.steps = 1;
   job.training.clip_grad_norm.reset();
   job.training.optimizer = {
       .name = OptimizerJob::Name::Sgd, .lr = 0.1, .weight_decay = 0, .momentum = 0.9};
   TensorsByName state;
-  ExecuteOptions options;
-  options.optimizer_state = &state;
-  execute(verified_plan(job), options);
+  execution(verified_plan(job), &state);
 
   const std::string suffix = ".momentum_buffer";
   TensorsByName gradient;
@@ -156,18 +154,26 @@ bool has_variants(const Job& job) {
          !job.strategy.reshard_after_forward;
 }
 
-std::vector<Check> checks_of(const NumericsCase& one, Job job, const CostConstants& costs) {
+std::vector<Check> checks_of(const NumericsCase& one, Job job, const CostConstants& costs,
+                             const NumericsOptions& options) {
+  const fs::path folder = job.run.output;
+  const Execution execution = [&](const Plan& plan, TensorsByName* state) {
+    return options.processes ? execute_in_processes(plan, state, folder)
+                             : execute_in_threads(plan, state);
+  };
   const Plan plan = verified_plan(job);
-  const Training training = train(plan);
+  const Training training = train(plan, execution);
   std::vector<Check> checks = against_pytorch(one, training);
   const auto add = [&](const std::vector<Check>& more) {
     checks.insert(checks.end(), more.begin(), more.end());
   };
-  add(gradient_against_pytorch(one, first_gradient(job)));
+  add(gradient_against_pytorch(one, first_gradient(job, execution)));
   add(memory_as_predicted(plan, simulate(plan, costs), training.report));
-  checks.push_back(same_bits("repeated run", training, train(plan)));
+  checks.push_back(same_bits("repeated run", training, train(plan, execution)));
+  if (options.processes)
+    checks.push_back(same_bits("as threads", training, train(plan, execute_in_threads)));
   const auto same_as = [&](const std::string& what, const Job& other) {
-    checks.push_back(same_bits(what, training, train(verified_plan(other))));
+    checks.push_back(same_bits(what, training, train(verified_plan(other), execution)));
   };
   if (const auto twin = twin_of(job.strategy.sharding)) {
     Job other = job;
@@ -184,7 +190,7 @@ std::vector<Check> checks_of(const NumericsCase& one, Job job, const CostConstan
     Job other = job;
     variant.apply(other);
     const Plan varied = verified_plan(other);
-    const Training trained = train(varied);
+    const Training trained = train(varied, execution);
     std::vector<Check> more = against_pytorch(one, trained);
     std::ranges::move(memory_as_predicted(varied, simulate(varied, costs), trained.report),
                       std::back_inserter(more));
@@ -204,7 +210,7 @@ Outcome outcome_of(const NumericsCase& one, const NumericsOptions& options, cons
   job.run.output = output.string();
   try {
     if (one.masked) job.run.labels = write_masked_labels(job, output);
-    outcome.checks = checks_of(one, job, costs);
+    outcome.checks = checks_of(one, job, costs, options);
   } catch (const InputError& error) {
     outcome.error = error.what();
   } catch (const SystemError& error) {

@@ -12,6 +12,7 @@ struct NumericsOptions {
   std::filesystem::path folder;  // as tests/oracle/numerics
   std::string filter;            // cases whose names hold this
   Profile profile = Profile::CpuOneDnn;
+  bool processes = false;  // a process for each rank; else threads
   Scorecard::Form form = Scorecard::Form::Text;
 };
 

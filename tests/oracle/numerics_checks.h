@@ -1,17 +1,15 @@
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "plans/plan.h"
 #include "plans/report.h"
+#include "tests/oracle/execution.h"
 #include "tests/oracle/numerics_case.h"
 #include "tests/oracle/scorecard.h"
 
 namespace shardplan::oracle {
-
-using TensorsByName = std::map<std::string, std::vector<float>>;
 
 /// What one run left behind.
 struct Training {

@@ -46,6 +46,7 @@ int run_program(int argc, char** argv) {
   });
   command->add_option("DIR", options.folder, "Folder of cases, models and data")->required();
   command->add_option("--filter", options.filter, "Only cases whose names hold this");
+  command->add_flag("--processes", options.processes, "A process for each rank");
   command->add_option("--profile", profile, "cpu-onednn or cpu-reference");
 
   add("arena", "Memory plans against the live bound, by preset", arena);

@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <array>
+#include <cstring>
 #include <numeric>
+#include <random>
 #include <vector>
 
-#include "runtime/comm/thread_communicator.h"
 #include "tests/unit/rank_threads.h"
+#include "tests/unit/test_world.h"
 
 namespace shardplan {
 namespace {
@@ -20,6 +23,11 @@ PerRank<T> integers(int ranks, int elems) {
   return *rc::gen::container<PerRank<T>>(ranks, rc::gen::container<std::vector<T>>(elems, number));
 }
 
+using testing::Kind;
+
+constexpr std::array kStreamsUsed{Stream::AllGather, Stream::ReduceScatter, Stream::AllReduce};
+
+Kind some_kind() { return *rc::gen::element(Kind::Threads, Kind::Processes); }
 int some_ranks() { return *rc::gen::element(1, 2, 3, 4, 7); }
 /// Around a cache line and around a block of the sum, and anything small.
 int some_elems() {
@@ -51,7 +59,7 @@ void all_reduce_is_the_sum_on_all_ranks() {
   const int ranks = some_ranks();
   PerRank<T> data = integers<T>(ranks, some_elems());
   const std::vector<T> expected = sum_of(data, T{2});
-  ThreadWorld world({.replicate = ranks, .shard = 1}, 60);
+  testing::TestWorld world(some_kind(), {.replicate = ranks, .shard = 1}, kStreamsUsed);
   testing::expect_ranks(ranks, [&](int rank) {
     world.at(rank).all_reduce(Stream::AllReduce, Group::World, kDtype<T>, bytes_of(data[rank]), 4,
                               0.5);
@@ -74,7 +82,7 @@ RC_GTEST_PROP(Collectives, ReduceScatterThenAllGatherIsAllReduce, ()) {
   const std::vector<float> expected = sum_of(data, 1.0f);
   PerRank<float> shards(ranks, std::vector<float>(shard));
   PerRank<float> results(ranks, std::vector<float>(shard * ranks));
-  ThreadWorld world({.replicate = 1, .shard = ranks}, 60);
+  testing::TestWorld world(some_kind(), {.replicate = 1, .shard = ranks}, kStreamsUsed);
   testing::expect_ranks(ranks, [&](int rank) {
     Communicator& end = world.at(rank);
     end.reduce_scatter(Stream::ReduceScatter, Group::Shard, Dtype::Float32, bytes_of(data[rank]),
@@ -91,7 +99,7 @@ RC_GTEST_PROP(Collectives, ShardsMayLieInTheirPlaceOfTheWhole, ()) {
   const int shard = some_elems();
   PerRank<float> data = integers<float>(ranks, shard * ranks);
   const std::vector<float> expected = sum_of(data, 1.0f);
-  ThreadWorld world({.replicate = 1, .shard = ranks}, 60);
+  testing::TestWorld world(some_kind(), {.replicate = 1, .shard = ranks}, kStreamsUsed);
   testing::expect_ranks(ranks, [&](int rank) {
     const std::size_t bytes = shard * sizeof(float);
     const auto full = bytes_of(data[rank]);
@@ -108,7 +116,7 @@ RC_GTEST_PROP(Collectives, BroadcastGivesTheRootsData, ()) {
   PerRank<float> data = integers<float>(ranks, some_elems());
   const int root = *rc::gen::inRange(0, ranks);
   const std::vector<float> expected = data[root];
-  ThreadWorld world({.replicate = 1, .shard = ranks}, 60);
+  testing::TestWorld world(some_kind(), {.replicate = 1, .shard = ranks}, kStreamsUsed);
   testing::expect_ranks(ranks, [&](int rank) {
     world.at(rank).broadcast(Stream::AllReduce, Group::World, bytes_of(data[rank]), root);
   });
@@ -116,10 +124,13 @@ RC_GTEST_PROP(Collectives, BroadcastGivesTheRootsData, ()) {
     RC_ASSERT(result == expected);
 }
 
-TEST(Collectives, StreamsDoNotWaitForEachOther) {
+class CollectivesOf : public ::testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, CollectivesOf, ::testing::Values(Kind::Threads, Kind::Processes));
+
+TEST_P(CollectivesOf, StreamsDoNotWaitForEachOther) {
   constexpr int kRanks = 3;
   constexpr int kCalls = 50;
-  ThreadWorld world({.replicate = 1, .shard = kRanks}, 60);
+  testing::TestWorld world(GetParam(), {.replicate = 1, .shard = kRanks}, kStreamsUsed);
   // Each rank uses its two streams from two threads, at its own pace.
   testing::expect_ranks(2 * kRanks, [&](int thread) {
     const int rank = thread / 2;
@@ -132,15 +143,47 @@ TEST(Collectives, StreamsDoNotWaitForEachOther) {
   });
 }
 
-TEST(Collectives, SumsRunInRankOrder) {
+TEST_P(CollectivesOf, SumsRunInRankOrder) {
   // 1 is lost in single precision when it is not added last.
   PerRank<float> data{{1e8f}, {-1e8f}, {1}};
-  ThreadWorld world({.replicate = 1, .shard = 3}, 60);
+  testing::TestWorld world(GetParam(), {.replicate = 1, .shard = 3}, kStreamsUsed);
   testing::expect_ranks(3, [&](int rank) {
     world.at(rank).all_reduce(Stream::AllReduce, Group::World, Dtype::Float32, bytes_of(data[rank]),
                               1, 1);
   });
   EXPECT_EQ(data, (PerRank<float>{{1}, {1}, {1}}));
+}
+
+/// What all ranks hold after reductions and a gather of the same random numbers.
+PerRank<float> results_of(Kind kind, const Mesh& mesh, int shard_elems) {
+  const auto ranks = static_cast<int>(mesh.replicate * mesh.shard);
+  PerRank<float> data(ranks, std::vector<float>(shard_elems * mesh.shard));
+  std::mt19937 numbers(7);
+  for (auto& of_rank : data)
+    for (float& value : of_rank)
+      value = std::normal_distribution<float>()(numbers);
+  testing::TestWorld world(kind, mesh, kStreamsUsed);
+  testing::expect_ranks(ranks, [&](int rank) {
+    Communicator& end = world.at(rank);
+    std::vector<float> shard(shard_elems);
+    end.reduce_scatter(Stream::ReduceScatter, Group::Shard, Dtype::Float32, bytes_of(data[rank]),
+                       bytes_of(shard), 0.3, 0.7);
+    end.all_reduce(Stream::AllReduce, Group::Replicate, Dtype::Float32, bytes_of(shard), 0.1, 3);
+    end.all_reduce(Stream::AllReduce, Group::World, Dtype::BFloat16, bytes_of(shard), 1, 0.25);
+    end.all_gather(Stream::AllGather, Group::Shard, bytes_of(shard), bytes_of(data[rank]));
+  });
+  return data;
+}
+
+TEST(Collectives, ProcessesGetTheBitsOfThreads) {
+  for (const Mesh& mesh : {Mesh{.replicate = 1, .shard = 5}, Mesh{.replicate = 3, .shard = 2},
+                           Mesh{.replicate = 4, .shard = 1}}) {
+    const auto threads = results_of(Kind::Threads, mesh, 1111);
+    const auto processes = results_of(Kind::Processes, mesh, 1111);
+    for (std::size_t rank = 0; rank < threads.size(); ++rank)
+      EXPECT_EQ(std::memcmp(threads[rank].data(), processes[rank].data(), 4 * threads[rank].size()),
+                0);
+  }
 }
 
 }  // namespace

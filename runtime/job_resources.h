@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "plans/plan.h"
+#include "plans/report.h"
+#include "runtime/interpreter.h"
+#include "runtime/tokens.h"
+#include "runtime/weights.h"
+
+namespace shardplan {
+
+/// Files and values that the ranks of this process share, made as the plan needs them.
+class JobResources {
+ public:
+  /// `open`: whether this process makes the files that ranks write together. Throws InputError for
+  /// bad weights or tokens, SystemError when a file cannot be made.
+  JobResources(const Plan& plan, SafetensorsWriter::Open open);
+
+  JobData data();
+  std::vector<StepReport>& steps() { return steps_; }
+  /// Once everything is written that this process writes, and, where it has made the files, by all
+  /// others too.
+  void commit();
+
+ private:
+  std::vector<StepScalars> scalars_;  // by step
+  std::vector<StepReport> steps_;     // by step
+  std::optional<Batches> batches_;
+  std::optional<WeightSource> weight_source_;
+  std::optional<WeightSink> weight_sink_;
+};
+
+}  // namespace shardplan

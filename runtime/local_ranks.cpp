@@ -1,0 +1,64 @@
+#include "runtime/local_ranks.h"
+
+#include <chrono>
+#include <exception>
+#include <optional>
+
+#include "runtime/start_thread.h"
+
+namespace shardplan {
+
+LocalRanks::LocalRanks(const Plan& plan, const Rank::Options& options, SafetensorsWriter::Open open,
+                       std::span<Communicator* const> ends)
+    : plan_(plan),
+      first_end_(*ends.front()),
+      resources_(plan, open),
+      data_(resources_.data()),
+      failure_([this](const char* reason) { stop(reason); }) {
+  for (Communicator* end : ends)
+    ranks_.push_back(std::make_unique<Rank>(plan, options, *end, data_, failure_));
+}
+
+void LocalRanks::run(const std::function<void(const StepReport&)>& on_step) {
+  std::exception_ptr error;
+  try {
+    for (const auto& rank : ranks_)
+      threads_.push_back(start_thread([&rank] { rank->run(); }));
+    follow_steps(on_step);
+  } catch (...) {
+    error = std::current_exception();
+    stop("the job was given up");
+  }
+  for (std::thread& thread : threads_)
+    thread.join();
+  if (error) std::rethrow_exception(error);
+  failure_.rethrow();
+}
+
+std::vector<StepReport> LocalRanks::steps() {
+  const auto& steps = resources_.steps();
+  return {steps.begin(), steps.begin() + steps_done_};
+}
+
+void LocalRanks::stop(const char* reason) noexcept {
+  for (const auto& rank : ranks_)
+    rank->stop();
+  first_end_.abort(reason);
+}
+
+/// Times the steps of the first rank and hands them on as they end.
+void LocalRanks::follow_steps(const std::function<void(const StepReport&)>& on_step) {
+  std::optional<std::chrono::steady_clock::time_point> begin;
+  for (int step = 0; step < plan_.job.run.steps; ++step) {
+    if (!ranks_.front()->wait_step(step)) return;
+    const auto end = std::chrono::steady_clock::now();
+    if (!begin) begin = ranks_.front()->first_step_begin();
+    StepReport& report = resources_.steps()[step];
+    report.seconds = std::chrono::duration<double>(end - *begin).count();
+    begin = end;
+    ++steps_done_;
+    if (on_step) on_step(report);
+  }
+}
+
+}  // namespace shardplan
