@@ -87,7 +87,7 @@ class BertBuilder {
         names_.prefix + "ForMaskedLM");
     graph_.remarks = std::move(config_.remarks);
     // position_ids and token_type_ids, int64.
-    graph_.buffers_bytes = 2 * 8 * positions_;
+    graph_.buffers_bytes = 2 * size_of(Dtype::Int64) * positions_;
     return std::move(graph_);
   }
 
