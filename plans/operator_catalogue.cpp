@@ -33,7 +33,7 @@ OperatorSpec rearrangement(OperatorKind kind, std::string_view name, Kernel forw
 
 /// Operators that choose experts for tokens and run them.
 const std::vector<OperatorSpec>& mixture_specs() {
-  static const std::vector<OperatorSpec> specs{
+  static const std::vector<OperatorSpec> kSpecs{
       {OperatorKind::TopK,
        "top_k",
        {{Kernel::TopK, {in(0)}, {out}}},
@@ -52,12 +52,12 @@ const std::vector<OperatorSpec>& mixture_specs() {
        {{Kernel::Combine, {in(0), in(1)}, {out}}},
        {{Kernel::CombineBackward, {grad_out, in(0), in(1)}, {grad_in(0), grad_in(1)}}}},
   };
-  return specs;
+  return kSpecs;
 }
 
 /// Operators that make tokens of images and sound, and move tokens.
 const std::vector<OperatorSpec>& token_specs() {
-  static const std::vector<OperatorSpec> specs{
+  static const std::vector<OperatorSpec> kSpecs{
       {OperatorKind::Convolution,
        "convolution",
        {{Kernel::Convolution, {in(0), param(0), param(1)}, {out}}},
@@ -77,13 +77,13 @@ const std::vector<OperatorSpec>& token_specs() {
        {{Kernel::MergeTokens, {in(0), in(1), in(2)}, {out}}},
        {{Kernel::MergeTokensBackward, {grad_out, in(2)}, {grad_in(0), grad_in(1)}}}},
   };
-  return specs;
+  return kSpecs;
 }
 
 /// Activations, gates, and what rearranges the columns of rows.
 const std::vector<OperatorSpec>& row_specs() {
   using enum OperatorKind;
-  static const std::vector<OperatorSpec> specs{
+  static const std::vector<OperatorSpec> kSpecs{
       elementwise(Relu, "relu", Kernel::Relu, Kernel::ReluBackward, out),
       elementwise(Silu, "silu", Kernel::Silu, Kernel::SiluBackward, in(0)),
       elementwise(QuickGelu, "quick_gelu", Kernel::QuickGelu, Kernel::QuickGeluBackward, in(0)),
@@ -116,7 +116,7 @@ const std::vector<OperatorSpec>& row_specs() {
          {grad_out, in(0), in(1), in(2), in(3), out, stat(0)},
          {grad_in(0), grad_in(1), grad_in(2), grad_in(3), workspace}}}},
   };
-  return specs;
+  return kSpecs;
 }
 
 /// What Llama and GPT-2 are made of. To add an operator: its names in operators.h and .cpp, a row
@@ -124,7 +124,7 @@ const std::vector<OperatorSpec>& row_specs() {
 /// (kernel_operands.cpp), and to run it a kernel in kernels/ and its launch in
 /// runtime/cpu_kernels.cpp.
 const std::vector<OperatorSpec>& core_specs() {
-  static const std::vector<OperatorSpec> specs{
+  static const std::vector<OperatorSpec> kSpecs{
       {OperatorKind::Input, "input", {}, {}},
       {OperatorKind::Embedding,
        "embedding",
@@ -196,18 +196,18 @@ const std::vector<OperatorSpec>& core_specs() {
        .backward = {},
        .gradient_in_forward = true},
   };
-  return specs;
+  return kSpecs;
 }
 
 /// The operator catalogue, in the order of OperatorKind.
 const std::vector<OperatorSpec>& catalogue() {
-  static const std::vector<OperatorSpec> specs = [] {
+  static const std::vector<OperatorSpec> kSpecs = [] {
     std::vector<OperatorSpec> all;
     for (const auto* part : {&core_specs(), &row_specs(), &mixture_specs(), &token_specs()})
       all.insert(all.end(), part->begin(), part->end());
     return all;
   }();
-  return specs;
+  return kSpecs;
 }
 
 }  // namespace

@@ -142,8 +142,8 @@ class BlockDeclaration {
   Operator experts(const Part& part, const std::string& path) {
     const Mixture& mixture = block_.mixture;
     modules_.module(path, part.class_name);
-    const Operator up = modules_.expert_linear(path, "gate_up_proj", mixture.experts,
-                                               block_.channels, 2 * mixture.intermediate);
+    Operator up = modules_.expert_linear(path, "gate_up_proj", mixture.experts, block_.channels,
+                                         2 * mixture.intermediate);
     experts_down_ = modules_.expert_linear(path, "down_proj", mixture.experts, mixture.intermediate,
                                            block_.channels);
     return up;

@@ -6,7 +6,7 @@ namespace shardplan {
 
 const std::vector<VisionTower::Names>& VisionTower::known() {
   // Class defaults of CLIPVisionConfig and SiglipVisionConfig.
-  static const std::vector<Names> names{
+  static const std::vector<Names> kNames{
       {"clip_vision_model", "CLIP", true, "quick_gelu", 1e-5, {224, 32}, 768, 3072, 12, 12},
       {"siglip_vision_model",
        "Siglip",
@@ -19,7 +19,7 @@ const std::vector<VisionTower::Names>& VisionTower::known() {
        12,
        12},
   };
-  return names;
+  return kNames;
 }
 
 VisionTower::VisionTower(ModelConfig config, std::string_view otherwise_type)

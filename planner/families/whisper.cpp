@@ -10,11 +10,11 @@ namespace shardplan {
 namespace {
 
 const std::vector<Part>& projections() {
-  static const std::vector<Part> parts{{"k_proj", PartRole::Key},
-                                       {"v_proj", PartRole::Value},
-                                       {"q_proj", PartRole::Query},
-                                       {"out_proj", PartRole::Output}};
-  return parts;
+  static const std::vector<Part> kParts{{"k_proj", PartRole::Key},
+                                        {"v_proj", PartRole::Value},
+                                        {"q_proj", PartRole::Query},
+                                        {"out_proj", PartRole::Output}};
+  return kParts;
 }
 
 std::vector<Part> encoder_parts() {
