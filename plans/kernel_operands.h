@@ -16,6 +16,8 @@ struct OperandType {
   std::optional<Extent> elems;  // empty: any number
   Dtype dtype = Dtype::Float32;
 
+  // A number of elements is an operand: lists of operands read as lists of sizes.
+  // NOLINTNEXTLINE(google-explicit-constructor)
   OperandType(Extent elements, Dtype type = Dtype::Float32) : elems(elements), dtype(type) {}
   static OperandType of_any_size(Dtype type = Dtype::Float32) {
     OperandType operand(0, type);

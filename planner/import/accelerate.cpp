@@ -9,9 +9,8 @@
 #include "plans/names.h"
 
 namespace shardplan {
+namespace importing {
 namespace {
-
-using namespace importing;
 
 enum class Launch { No, MultiGpu, Fsdp, DeepSpeed, Elsewhere };
 // DistributedType of accelerate 1.15.0, utils/dataclasses.py.
@@ -229,10 +228,8 @@ constexpr const char* tool_name(Launch launch) {
   }
 }
 
-}  // namespace
-
-Imported import_accelerate(std::string_view yaml, const std::string& source,
-                           const ImportOptions& options) {
+Imported read_launch_file(std::string_view yaml, const std::string& source,
+                          const ImportOptions& options) {
   const Node document = parse_yaml(yaml, source);
   Fields root(document, "");
   Imported imported;
@@ -267,6 +264,14 @@ Imported import_accelerate(std::string_view yaml, const std::string& source,
   read_dynamo(root, imported);
   warn_of_other_sections(root, launch, imported);
   return imported;
+}
+
+}  // namespace
+}  // namespace importing
+
+Imported import_accelerate(std::string_view yaml, const std::string& source,
+                           const ImportOptions& options) {
+  return importing::read_launch_file(yaml, source, options);
 }
 
 }  // namespace shardplan

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "planner/import/accelerate.h"
 #include "planner/import/accelerate_values.h"
@@ -64,7 +65,9 @@ Strategy sharding_of(const Node& node, const std::string& name) {
 class FsdpReader {
  public:
   FsdpReader(const Node& section, Imported& imported, AcceleratePrecision precision)
-      : section_(&section, "fsdp_config", "fsdp"), imported_(imported), precision_(precision) {}
+      : section_(&section, "fsdp_config", "fsdp"),
+        imported_(imported),
+        precision_(std::move(precision)) {}
 
   void read(int shard_group_of_parallelism) {
     read_version();
