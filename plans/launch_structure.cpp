@@ -23,7 +23,7 @@ class LaunchCheck {
     if (!wrong.empty()) return fault(nullptr, wrong);
     OperandTypes types = operand_types(compute_.kernel, compute_.attributes, plan_.profile);
     narrow_ = types.may_be_narrow;
-    if (const Extent wide = wide_elems(); wide != Extent(0)) types.writes.push_back(wide);
+    if (const Extent wide = wide_elems(); wide != Extent(0)) types.writes.emplace_back(wide);
     if (!count_fits(types))
       return fault(nullptr, fmt::format("{} has {} operands to read and {} to write",
                                         to_string(compute_.kernel), instruction_.reads.size(),
