@@ -108,7 +108,7 @@ void TokenFile::read(std::int64_t sequence, int shift, std::int64_t vocabulary,
                      std::span<std::int32_t> out) const {
   const std::int64_t begin = sequence * sequence_length_ + shift;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::int64_t value = token(begin + i);
+    const std::int64_t value = token(begin + static_cast<std::int64_t>(i));
     const bool ignored = dtype_ == Dtype::Int32 && value == kIgnoredTarget;
     if (!ignored && (value < 0 || value >= vocabulary))
       throw InputError(fmt::format(

@@ -91,7 +91,7 @@ class CachingAllocator {
     int segment;
     Bytes at;
     int block;
-    auto operator<=>(const Fit&) const = default;
+    auto operator<=>(const Fit&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Pool {
     std::set<Fit> free;
@@ -100,7 +100,7 @@ class CachingAllocator {
   struct PoolKey {
     bool small;
     int stream;
-    auto operator<=>(const PoolKey&) const = default;
+    auto operator<=>(const PoolKey&) const = default;  // NOLINT(modernize-use-nullptr)
   };
 
   Bytes rounded(Bytes bytes) const;
