@@ -57,7 +57,8 @@ int count_of(std::string_view flag, const std::string& text) {
 std::vector<Setting> settings_of(const FieldFlag& flag, const std::string& value) {
   const std::string where = fmt::format("{} {}", flag.flag, value);
   std::vector<Setting> settings{{fmt::format("{}={}", flag.field, yaml_scalar(value)), where}};
-  const std::array<std::string_view, 3> kModels{"model.preset", "model.hf_config", "model.graph"};
+  constexpr std::array<std::string_view, 3> kModels{"model.preset", "model.hf_config",
+                                                    "model.graph"};
   if (std::ranges::find(kModels, flag.field) == kModels.end()) return settings;
   for (const std::string_view other : kModels)
     if (other != flag.field) settings.emplace_back(fmt::format("{}=null", other), where);
