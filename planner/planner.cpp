@@ -65,7 +65,6 @@ void refuse_unplanned(const Job& job) {
                      "float32");
   if (job.training.attention != AttentionKind::Sdpa)
     fail_unsupported("training.attention: eager", "sdpa");
-  if (job.run.checkpoint_every > 0) fail_unsupported("run.checkpoint_every", "0");
 }
 
 /// The divisor of `whole` that is nearest to `wanted`; the smaller of two.

@@ -44,7 +44,17 @@ Rank::Options rank_options(const Plan& plan, const ExecuteOptions& options,
   const auto share = static_cast<int>(std::max<std::int64_t>(1, cores / ranks_here));
   return {.gemm = gemm_of(plan.profile),
           .compute_threads = options.threads_per_rank > 0 ? options.threads_per_rank : share,
-          .measure_memory = options.measure_memory};
+          .measure_memory = options.measure_memory,
+          .checkpoint_every = plan.job.run.checkpoint_every,
+          .stop_requested = options.stop_requested};
+}
+
+/// Who chose it has compared its checksums.
+std::optional<Checkpoint> checkpoint_of(const Plan& plan, const ExecuteOptions& options) {
+  if (options.resume.empty()) return std::nullopt;
+  std::optional<Checkpoint> checkpoint(std::in_place, options.resume, Checkpoint::Verify::Sizes);
+  checkpoint->expect_state_of(plan);
+  return checkpoint;
 }
 
 Report report_of(const Plan& plan, LocalRanks& ranks) {
@@ -82,11 +92,12 @@ std::map<std::string, std::vector<float>> optimizer_state_of_all(const Plan& pla
 Report execute_rank(const Plan& plan, const ExecuteOptions& options, const ProcessPlace& place,
                     Communicator& own) {
   const bool makes_files = place.rank == 0;
+  const auto checkpoint = checkpoint_of(plan, options);
   if (!makes_files) barrier(own);  // until rank 0 has made the files
   Communicator* const end = &own;
   LocalRanks ranks(plan, rank_options(plan, options, place.local_size),
                    makes_files ? SafetensorsWriter::Open::Create : SafetensorsWriter::Open::Join,
-                   std::span(&end, 1));
+                   checkpoint ? &*checkpoint : nullptr, std::span(&end, 1));
   if (makes_files) barrier(own);
   ranks.run(makes_files ? options.on_step : nullptr);
   if (!makes_files) ranks.commit();
@@ -108,8 +119,9 @@ Report execute(const Plan& plan, const ExecuteOptions& options) {
   std::vector<Communicator*> ends;
   for (std::int64_t rank = 0; rank < plan.world_size(); ++rank)
     ends.push_back(&world.at(rank));
+  const auto checkpoint = checkpoint_of(plan, options);
   LocalRanks ranks(plan, rank_options(plan, options, plan.world_size()),
-                   SafetensorsWriter::Open::Create, ends);
+                   SafetensorsWriter::Open::Create, checkpoint ? &*checkpoint : nullptr, ends);
   ranks.run(options.on_step);
   ranks.commit();
   Report report = report_of(plan, ranks);

@@ -18,6 +18,12 @@ struct ExecuteOptions {
   double collective_timeout_s = 60;
   /// Measure memory: pattern fill of the arena, bytes changed per buffer, guards around it.
   bool measure_memory = true;
+  /// Path of a checkpoint with all that the plan trains, of any world and way of sharding; empty:
+  /// training begins with its first step.
+  std::string resume;
+  /// Asked after every step; when it says yes on any rank, all write a checkpoint after the same
+  /// step and end there. May be empty.
+  std::function<bool()> stop_requested;
   /// Called on one thread after every step.
   std::function<void(const StepReport&)> on_step;
   /// When not null, receives every parameter's optimizer state after the last step, whole and in
@@ -36,9 +42,10 @@ MachineFit fit_on_this_machine(const Plan& plan, std::int64_t ranks);
 
 /// Executes the plan, which verify() must have found without faults, on CPU ranks, one group of
 /// stream threads per rank, all in this process. Writes the weights into job.run.output when the
-/// plan's `save` segment says so. Throws InputError for bad weights or tokens, SystemError when the
-/// plan does not fit this machine, and, naming rank and instruction, when something fails on the
-/// way.
+/// plan's `save` segment says so, and a checkpoint into job.run.output/checkpoints after every
+/// job.run.checkpoint_every steps. Throws InputError for bad weights or tokens, SystemError when
+/// the plan does not fit this machine, and, naming rank and instruction, when something fails on
+/// the way.
 Report execute(const Plan& plan, const ExecuteOptions& options);
 
 /// Executes one rank, this process's of the world, which all processes of the job do with the same

@@ -5,6 +5,7 @@
 
 #include "plans/plan.h"
 #include "plans/report.h"
+#include "runtime/checkpoint.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/device.h"
 #include "runtime/tokens.h"
@@ -18,8 +19,9 @@ struct JobData {
   const Batches* batches = nullptr;
   const WeightSource* weight_source = nullptr;
   WeightSink* weight_sink = nullptr;
-  std::span<const StepScalars> scalars;  // by step
-  std::span<StepReport> steps;           // by step; rank 0 writes into them
+  const Checkpoint* checkpoint = nullptr;  // to go on from; null: the beginning
+  std::span<const StepScalars> scalars;    // by step
+  std::span<StepReport> steps;             // by step; rank 0 writes into them
 };
 
 /// Executes single instructions of one rank. Different streams may do so at the same time.

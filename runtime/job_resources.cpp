@@ -28,16 +28,17 @@ std::vector<StepScalars> scalars_of(const Job& job) {
 
 }  // namespace
 
-JobResources::JobResources(const Plan& plan, SafetensorsWriter::Open open)
-    : scalars_(scalars_of(plan.job)), steps_(scalars_.size()) {
+JobResources::JobResources(const Plan& plan, SafetensorsWriter::Open open,
+                           const Checkpoint* checkpoint)
+    : checkpoint_(checkpoint), scalars_(scalars_of(plan.job)), steps_(scalars_.size()) {
   for (std::size_t step = 0; step < steps_.size(); ++step) {
     steps_[step].step = static_cast<int>(step) + 1;
     steps_[step].learning_rate = scalars_[step].learning_rate;
   }
   if (any_instruction<Read>(plan, [](Read read) { return read.source != Source::Weights; }))
-    batches_.emplace(plan);
+    batches_.emplace(plan, checkpoint ? checkpoint->position() : TrainingPosition{});
   if (any_instruction<Read>(plan, [](Read read) { return read.source == Source::Weights; }))
-    weight_source_.emplace(plan);
+    weight_source_.emplace(plan, checkpoint);
   if (any_instruction<Write>(plan, [](Write write) { return write.sink == Sink::Weights; }))
     weight_sink_.emplace(plan, open);
 }
@@ -46,6 +47,7 @@ JobData JobResources::data() {
   return {.batches = batches_ ? &*batches_ : nullptr,
           .weight_source = weight_source_ ? &*weight_source_ : nullptr,
           .weight_sink = weight_sink_ ? &*weight_sink_ : nullptr,
+          .checkpoint = checkpoint_,
           .scalars = scalars_,
           .steps = steps_};
 }

@@ -14,9 +14,10 @@ namespace shardplan {
 /// Files and values that the ranks of this process share, made as the plan needs them.
 class JobResources {
  public:
-  /// `open`: whether this process makes the files that ranks write together. Throws InputError for
-  /// bad weights or tokens, SystemError when a file cannot be made.
-  JobResources(const Plan& plan, SafetensorsWriter::Open open);
+  /// `open`: whether this process makes the files that ranks write together. `checkpoint`: to go on
+  /// from; null: from the beginning. Throws InputError for bad weights or tokens, SystemError when
+  /// a file cannot be made.
+  JobResources(const Plan& plan, SafetensorsWriter::Open open, const Checkpoint* checkpoint);
 
   JobData data();
   std::vector<StepReport>& steps() { return steps_; }
@@ -25,6 +26,7 @@ class JobResources {
   void commit();
 
  private:
+  const Checkpoint* const checkpoint_;
   std::vector<StepScalars> scalars_;  // by step
   std::vector<StepReport> steps_;     // by step
   std::optional<Batches> batches_;

@@ -9,12 +9,13 @@
 namespace shardplan {
 
 LocalRanks::LocalRanks(const Plan& plan, const Rank::Options& options, SafetensorsWriter::Open open,
-                       std::span<Communicator* const> ends)
+                       const Checkpoint* checkpoint, std::span<Communicator* const> ends)
     : plan_(plan),
       first_end_(*ends.front()),
-      resources_(plan, open),
+      resources_(plan, open, checkpoint),
       data_(resources_.data()),
-      failure_([this](const char* reason) { stop(reason); }) {
+      failure_([this](const char* reason) { stop(reason); }),
+      first_step_(checkpoint ? checkpoint->position().steps : 0) {
   for (Communicator* end : ends)
     ranks_.push_back(std::make_unique<Rank>(plan, options, *end, data_, failure_));
 }
@@ -37,7 +38,7 @@ void LocalRanks::run(const std::function<void(const StepReport&)>& on_step) {
 
 std::vector<StepReport> LocalRanks::steps() {
   const auto& steps = resources_.steps();
-  return {steps.begin(), steps.begin() + steps_done_};
+  return {steps.begin() + first_step_, steps.begin() + first_step_ + steps_done_};
 }
 
 void LocalRanks::stop(const char* reason) noexcept {
@@ -49,7 +50,7 @@ void LocalRanks::stop(const char* reason) noexcept {
 /// Times the steps of the first rank and hands them on as they end.
 void LocalRanks::follow_steps(const std::function<void(const StepReport&)>& on_step) {
   std::optional<std::chrono::steady_clock::time_point> begin;
-  for (int step = 0; step < plan_.job.run.steps; ++step) {
+  for (int step = first_step_; step < plan_.job.run.steps; ++step) {
     if (!ranks_.front()->wait_step(step)) return;
     const auto end = std::chrono::steady_clock::now();
     if (!begin) begin = ranks_.front()->first_step_begin();

@@ -21,13 +21,15 @@ class LocalRanks {
   /// `ends`: a communicator for each of them; all must outlive this. Throws as JobResources and
   /// Rank do.
   LocalRanks(const Plan& plan, const Rank::Options& options, SafetensorsWriter::Open open,
-             std::span<Communicator* const> ends);
+             const Checkpoint* checkpoint, std::span<Communicator* const> ends);
 
   /// Runs to the end. Rethrows the first error of a rank, or of `on_step`, which is called after
   /// every step of the first rank.
   void run(const std::function<void(const StepReport&)>& on_step);
-  /// See JobResources.
-  void commit() { resources_.commit(); }
+  /// See JobResources. Ranks that stopped early leave no weights.
+  void commit() {
+    if (!ranks_.front()->stopped_early()) resources_.commit();
+  }
 
   /// After run(): the steps that are done, as the first rank saw them.
   std::vector<StepReport> steps();
@@ -44,7 +46,8 @@ class LocalRanks {
   JobFailure failure_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::thread> threads_;
-  int steps_done_ = 0;
+  const int first_step_;
+  int steps_done_ = 0;  // from the first on
 };
 
 }  // namespace shardplan

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "runtime/host_memory.h"
+#include "runtime/training_state.h"
 
 namespace shardplan {
 namespace {
@@ -22,7 +23,8 @@ Rank::Rank(const Plan& plan, const Options& options, Communicator& communicator,
     : plan_(plan),
       communicator_(communicator),
       failure_(failure),
-      measure_memory_(options.measure_memory),
+      options_(options),
+      data_(data),
       arena_(plan.arena.bytes),
       latest_(plan.instructions.size()),
       step_ends_(std::max(plan.job.run.steps, 0)),
@@ -32,10 +34,10 @@ Rank::Rank(const Plan& plan, const Options& options, Communicator& communicator,
 
 void Rank::run() noexcept {
   try {
-    if (measure_memory_) meter_.emplace(plan_, arena_);
+    if (options_.measure_memory) meter_.emplace(plan_, arena_);
     const bool issued = std::ranges::all_of(
         plan_.program, [&](const ProgramItem& item) { return issue_item(item); });
-    if (issued && wait_for(issued_)) {
+    if ((issued || stopped_early_) && wait_for(issued_)) {
       if (meter_) memory_ = meter_->finish();
       memory_.resident_set_bytes = resident_set_bytes();
     }
@@ -81,15 +83,54 @@ bool Rank::issue_pass(const ProgramItem& item) {
 }
 
 bool Rank::issue_steps(const ProgramItem& item) {
+  if (data_.checkpoint != nullptr) {
+    if (!wait_for(issued_)) return false;
+    restore_optimizer();
+  }
   first_step_begin_ = std::chrono::steady_clock::now();
-  for (std::size_t step = 0; step < step_ends_.size(); ++step) {
+  const int first = data_.checkpoint == nullptr ? 0 : data_.checkpoint->position().steps;
+  for (std::size_t step = first; step < step_ends_.size(); ++step) {
     step_ = static_cast<std::int32_t>(step);
     reads_.fill(0);
     if (!issue_pass(item)) return false;
     step_ends_[step] = issued_;
     steps_issued_.reach(step + 1);
+    if (!end_step(static_cast<int>(step) + 1)) return false;
   }
   return true;
+}
+
+/// The weights come with the program's own reads.
+void Rank::restore_optimizer() {
+  for (const StatePart& part : training_state(plan_)) {
+    if (part.suffix.empty()) continue;
+    const std::span<float> values = floats(part.values);
+    for (const Piece& piece : pieces_of(plan_, part, communicator_.rank()))
+      data_.checkpoint->read(name_of(plan_, part, piece), piece.first,
+                             values.subspan(piece.at, piece.elems));
+  }
+}
+
+/// Writes the checkpoint that is due after a step. False: no further step shall be issued.
+bool Rank::end_step(int steps_done) {
+  const bool stops = options_.stop_requested && all_agree_to_stop();
+  const bool due = options_.checkpoint_every > 0 && steps_done % options_.checkpoint_every == 0;
+  if (!stops && !due) return true;
+  if (!wait_for(issued_)) return false;
+  const TrainingPosition position = data_.batches == nullptr ? TrainingPosition{steps_done, 0}
+                                                             : data_.batches->position(steps_done);
+  write_checkpoint(plan_, communicator_, position,
+                   [this](const View& view) { return values(view); });
+  stopped_early_ = stops && steps_done < static_cast<int>(step_ends_.size());
+  return !stopped_early_;
+}
+
+/// A request reaches ranks at different steps; all end after the same one.
+bool Rank::all_agree_to_stop() {
+  double requests = options_.stop_requested() ? 1 : 0;
+  communicator_.all_reduce(Stream::Host, Group::World, Dtype::Float64,
+                           std::as_writable_bytes(std::span(&requests, 1)), 1, 1);
+  return requests > 0;
 }
 
 /// Every micro-step reads its tokens and its targets once, by whichever instruction.
@@ -128,9 +169,9 @@ bool Rank::wait_step(std::int32_t step) {
   return steps_issued_.wait(step + 1) && wait_for(step_ends_[step]);
 }
 
-std::span<const float> Rank::values(const View& view) const {
+std::span<float> Rank::floats(const View& view) const {
   const std::span<std::byte> bytes = interpreter_.bytes_of(view);
-  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
 }  // namespace shardplan

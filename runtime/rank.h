@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -26,6 +27,8 @@ class Rank {
     cpu::Gemm gemm = nullptr;
     int compute_threads = 1;
     bool measure_memory = true;
+    int checkpoint_every = 0;              // steps; 0: never
+    std::function<bool()> stop_requested;  // asked after every step; may be empty
   };
   /// All references must outlive this. Throws SystemError when memory or threads lack.
   Rank(const Plan& plan, const Options& options, Communicator& communicator, const JobData& data,
@@ -36,6 +39,8 @@ class Rank {
   /// Ends run() soon, from any thread.
   void stop() noexcept;
 
+  /// After run(): it ended before the last step because of a request, and wrote a checkpoint.
+  bool stopped_early() const { return stopped_early_; }
   /// Blocks until the step (from 0) is done with all that it issued; false: stopped before that.
   bool wait_step(std::int32_t step);
   /// When the first step was first issued; valid once that step is done.
@@ -43,7 +48,7 @@ class Rank {
   /// After run(): the measured memory.
   const RankMemory& memory() const { return memory_; }
   /// After run(): float32 operands.
-  std::span<const float> values(const View& view) const;
+  std::span<const float> values(const View& view) const { return floats(view); }
 
  private:
   /// How many issues each stream has been given.
@@ -53,23 +58,29 @@ class Rank {
     std::uint64_t number = 0;  // on the stream; 0: never issued
   };
 
+  std::span<float> floats(const View& view) const;
   bool execute(const Issue& issue) noexcept;
   bool issue_item(const ProgramItem& item);
   bool issue_pass(const ProgramItem& item);
   bool issue_steps(const ProgramItem& item);
   bool issue_one(InstructionId id);
+  void restore_optimizer();
+  bool end_step(int steps_done);
+  bool all_agree_to_stop();
   std::int32_t next_micro_step(const Instruction& instruction);
   bool wait_for(const Counts& counts);
 
   const Plan& plan_;
   Communicator& communicator_;
   JobFailure& failure_;
-  const bool measure_memory_;
+  const Options options_;
+  const JobData& data_;
   Arena arena_;
   std::optional<MemoryMeter> meter_;
   RankMemory memory_;
 
   std::int32_t step_ = 0;
+  bool stopped_early_ = false;
   std::vector<Latest> latest_;                  // by instruction
   std::array<std::int32_t, kSources> reads_{};  // by source: issues in this step
   Counts issued_{};

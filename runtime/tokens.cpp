@@ -119,8 +119,9 @@ void TokenFile::read(std::int64_t sequence, int shift, std::int64_t vocabulary,
   }
 }
 
-DataOrder::DataOrder(const std::string& path, const OrderShape& shape, std::int64_t sequences)
-    : shape_(shape), sequences_(sequences) {
+DataOrder::DataOrder(const std::string& path, const OrderShape& shape, std::int64_t sequences,
+                     const TrainingPosition& start)
+    : shape_(shape), sequences_(sequences), start_(start) {
   if (path.empty()) return;
   const MappedFile file(path, "data order");
   const auto bytes = file.bytes();
@@ -135,16 +136,22 @@ std::int64_t DataOrder::sequence(std::int64_t step, std::int64_t rank, std::int6
                       shape_.micro_batch +
                   index];
   // All ranks' micro-batches of one micro-step lie side by side, then come those of the next.
-  const std::int64_t batches = (step * shape_.micro_steps + micro_step) * shape_.ranks + rank;
-  return (batches * shape_.micro_batch + index) % sequences_;
+  const std::int64_t batches =
+      ((step - start_.steps) * shape_.micro_steps + micro_step) * shape_.ranks + rank;
+  return (start_.sequences + batches * shape_.micro_batch + index) % sequences_;
 }
 
-Batches::Batches(const Plan& plan)
+TrainingPosition DataOrder::position(int steps) const {
+  const std::int64_t of_step = shape_.micro_steps * shape_.ranks * shape_.micro_batch;
+  return {steps, start_.sequences + (steps - start_.steps) * of_step};
+}
+
+Batches::Batches(const Plan& plan, const TrainingPosition& start)
     : tokens_(open_tokens(plan.job.run, plan.job.training.sequence_length)),
       labels_(open_labels(plan.job.run, tokens_, plan.job.training.sequence_length)),
       sequence_length_(plan.job.training.sequence_length),
       vocabulary_(vocabulary_of(plan)),
-      order_(plan.job.run.data_order, order_shape_of(plan), tokens_.sequences()) {}
+      order_(plan.job.run.data_order, order_shape_of(plan), tokens_.sequences(), start) {}
 
 void Batches::read(Source source, std::int64_t step, std::int64_t rank, std::int64_t micro_step,
                    std::span<std::int32_t> out) const {

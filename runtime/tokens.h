@@ -10,6 +10,7 @@
 #include "plans/job.h"
 #include "plans/plan.h"
 #include "runtime/mapped_file.h"
+#include "runtime/training_position.h"
 
 namespace shardplan {
 
@@ -61,15 +62,19 @@ class DataOrder {
   /// From the file job.run.data_order: JSON [step][rank][micro-step][micro_batch] of sequence
   /// numbers below `sequences`; when empty, in sequence, ranks and micro-steps side by side, from
   /// the start again at the end. Throws InputError with the JSON pointer of what is wrong.
-  DataOrder(const std::string& path, const OrderShape& shape, std::int64_t sequences);
+  /// A sequential order goes on at `start`, whatever the world was before.
+  DataOrder(const std::string& path, const OrderShape& shape, std::int64_t sequences,
+            const TrainingPosition& start = {});
 
   /// Sequence number of the `index`-th sequence of a micro-batch; `step` counts from 0.
   std::int64_t sequence(std::int64_t step, std::int64_t rank, std::int64_t micro_step,
                         std::int64_t index) const;
+  TrainingPosition position(int steps) const;
 
  private:
   const OrderShape shape_;
   const std::int64_t sequences_;
+  const TrainingPosition start_;
   std::vector<std::int64_t> order_;  // empty: sequential
 };
 
@@ -77,7 +82,10 @@ class DataOrder {
 class Batches {
  public:
   /// Throws InputError for bad tokens or labels or a bad data order.
-  explicit Batches(const Plan& plan);
+  explicit Batches(const Plan& plan, const TrainingPosition& start = {});
+
+  /// After so many steps.
+  TrainingPosition position(int steps) const { return order_.position(steps); }
 
   /// Inputs or targets of one micro-batch, int32 [micro_batch, T].
   void read(Source source, std::int64_t step, std::int64_t rank, std::int64_t micro_step,

@@ -33,8 +33,9 @@ std::vector<SafetensorsWriter::Entry> entries_of(const Plan& plan) {
 
 }  // namespace
 
-WeightSource::WeightSource(const Plan& plan) : seed_(plan.job.run.seed) {
-  if (plan.job.run.weights.empty()) return;
+WeightSource::WeightSource(const Plan& plan, const Checkpoint* checkpoint)
+    : seed_(plan.job.run.seed), checkpoint_(checkpoint) {
+  if (checkpoint_ != nullptr || plan.job.run.weights.empty()) return;
   tensors_.emplace(plan.job.run.weights);
   for (const Unit& unit : plan.units)
     for (const UnitParameter& parameter : unit.parameters)
@@ -69,7 +70,9 @@ void WeightSource::read(const Unit& unit, const std::vector<Piece>& pieces,
     const UnitParameter& parameter = unit.parameters[piece.parameter];
     const auto values = out.subspan(piece.at, piece.elems);
     const SafeTensor* tensor = tensors_ ? find(parameter.name) : nullptr;
-    if (tensor != nullptr)
+    if (checkpoint_ != nullptr)
+      checkpoint_->read(parameter.name, piece.first, values);
+    else if (tensor != nullptr)
       read_elements(*tensor, piece.first, values);
     else
       initial_values(parameter.initializer, seed_, parameter.name, piece.first, values);

@@ -7,19 +7,21 @@
 #include <vector>
 
 #include "plans/plan.h"
+#include "runtime/checkpoint.h"
 #include "runtime/safetensors.h"
 #include "runtime/safetensors_writer.h"
 #include "runtime/unit_layout.h"
 
 namespace shardplan {
 
-/// Where a job's parameters come from: the safetensors of job.run.weights, or the seed.
+/// Where a job's parameters come from: a checkpoint, else the safetensors of job.run.weights, else
+/// the seed.
 class WeightSource {
  public:
   /// Looks up every parameter of the plan's units. Throws InputError naming the first that is
   /// missing (adapters may be: they come from the seed) or has another shape; tensors that the plan
-  /// does not know are not looked at.
-  explicit WeightSource(const Plan& plan);
+  /// does not know are not looked at. `checkpoint`: null, or one with the plan's state.
+  explicit WeightSource(const Plan& plan, const Checkpoint* checkpoint = nullptr);
 
   /// Fills `out` with pieces of the unit's parameters; the padding between them is 0.
   void read(const Unit& unit, const std::vector<Piece>& pieces, std::span<float> out) const;
@@ -29,6 +31,7 @@ class WeightSource {
   void expect_tensor(const UnitParameter& parameter) const;
 
   const std::uint64_t seed_;
+  const Checkpoint* const checkpoint_;
   std::optional<SafeTensors> tensors_;
 };
 

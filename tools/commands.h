@@ -55,6 +55,7 @@ struct RunOptions {
   JobFlags job;
   std::string device = "cpu";
   bool processes = false;  // starts a process for each rank; else ranks are threads
+  std::string resume;      // "auto", or the path of a checkpoint; empty: from the beginning
   bool dry_run = false;    // connects the ranks and does one collective of each kind only
   double timeout_s = 60;   // that a rank waits for others in a collective
   bool json_lines = false;

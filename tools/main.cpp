@@ -132,6 +132,9 @@ Command add_run(CLI::App& program, RunOptions& options) {
   app->add_option("--ranks,--gpus", options.job.gpus, "ranks in all")->type_name("N");
   app->add_flag("--processes", options.processes,
                 "a process for each rank, on this machine (default: threads of one process)");
+  app->add_option("--resume", options.resume,
+                  "go on from a checkpoint; auto: the newest one of the job, if any")
+      ->type_name("auto|PATH");
   app->add_flag("--dry-run", options.dry_run,
                 "plans, connects and does one collective of each kind; trains nothing");
   app->add_option("--timeout", options.timeout_s,

@@ -60,7 +60,7 @@ void make_folder(const std::string& path) {
 }
 
 LineFile::LineFile(const std::string& path)
-    : path_(path), partial_(path + ".partial"), file_(partial_, std::ios::binary) {
+    : path_(path), partial_(partial_path(path)), file_(partial_, std::ios::binary) {
   if (!file_) fail(partial_, "cannot be written");
 }
 

@@ -13,10 +13,12 @@ void write_file(const std::string& path, std::string_view text);
 /// Makes the folder and those above it. Throws SystemError.
 void make_folder(const std::string& path);
 
-/// A file that grows line by line. It is called `path` + ".partial" until finish() renames it, so
-/// that what is called `path` is whole.
+/// A file that grows line by line. It is called partial_path() until finish() renames it, so that
+/// what is called `path` is whole.
 class LineFile {
  public:
+  static std::string partial_path(const std::string& path) { return path + ".partial"; }
+
   /// Throws SystemError.
   explicit LineFile(const std::string& path);
 

@@ -8,29 +8,28 @@
 #include <memory>
 
 #include "plans/error.h"
-#include "plans/extent.h"
 #include "plans/names.h"
 #include "runtime/comm/launch_environment.h"
+#include "runtime/comm/messages.h"
 #include "runtime/dry_run.h"
 #include "runtime/executor.h"
 #include "runtime/launch_ranks.h"
 #include "simulator/simulate.h"
-#include "tools/answers_json.h"
 #include "tools/commands.h"
 #include "tools/cpu_job.h"
 #include "tools/documents.h"
 #include "tools/dry_run_text.h"
 #include "tools/output_files.h"
 #include "tools/prediction_text.h"
-#include "tools/progress_bar.h"
+#include "tools/resume.h"
 #include "tools/run_process.h"
+#include "tools/step_follower.h"
+#include "tools/stop_signal.h"
 #include "tools/time_text.h"
 
 namespace shardplan {
 namespace {
 
-/// Of a long run, only so many steps get a line of their own where there is no terminal.
-constexpr int kMostLines = 50;
 constexpr double kLongestTimeout_s = 86400;  // a day: a job that waits so long hangs
 
 void expect_options(const RunOptions& options) {
@@ -59,73 +58,12 @@ LoadedPlan executable_plan(const JobFlags& flags, const Hardware& hardware) {
   return {verified_plan(job), loaded.note + note};
 }
 
-bool is_for_people(const RunOptions& options) { return !options.json && !options.json_lines; }
-
 void print_what_runs(const LoadedPlan& loaded, const RunOptions& options, const char* what) {
   const Plan& plan = loaded.plan;
   if (is_for_people(options))
     fmt::print("Runs {} on {} CPU ranks, which are {}.\n{}\n", who_executes(plan.job, plan.profile),
                plan.world_size(), what, loaded.note);
 }
-
-std::int64_t tokens_per_step(const Plan& plan) {
-  const TrainingJob& training = plan.job.training;
-  return (Extent(training.micro_batch) * training.sequence_length * plan.world_size()).value();
-}
-
-std::string rate_of(const StepReport& step, std::int64_t tokens) {
-  return step.seconds > 0 ? rate_text(static_cast<double>(tokens) / step.seconds) : "";
-}
-
-/// The sign of a NaN means nothing, and is printed all the same.
-double unsigned_nan(double value) { return std::isnan(value) ? std::fabs(value) : value; }
-
-/// What happens while the ranks train: metrics.jsonl, and what the user sees.
-class Follower {
- public:
-  Follower(const Plan& plan, const RunOptions& options)
-      : plan_(plan), options_(options), bar_("Training", plan.job.run.steps) {}
-
-  void on_step(const StepReport& step) {
-    const std::int64_t tokens = tokens_per_step(plan_);
-    const std::string json = step_json(step, tokens);
-    // Made now and not before, so that a job that fails at once leaves nothing behind.
-    if (!metrics_) {
-      make_folder(plan_.job.run.output);
-      metrics_ = std::make_unique<LineFile>(
-          (std::filesystem::path(plan_.job.run.output) / "metrics.jsonl").string());
-    }
-    metrics_->add(json);
-    if (options_.json_lines) {
-      fmt::print("{}\n", json);
-      std::fflush(stdout);
-    } else if (!options_.json && !is_terminal(stdout)) {
-      print_line(step, tokens);
-    }
-    bar_.show(step.step,
-              fmt::format("loss {:.4f}  {}", unsigned_nan(step.loss), rate_of(step, tokens)));
-  }
-
-  void finish() {
-    if (metrics_) metrics_->finish();
-  }
-
- private:
-  void print_line(const StepReport& step, std::int64_t tokens) {
-    const int steps = plan_.job.run.steps;
-    const int stride = std::max(1, steps / kMostLines);
-    if (step.step != 1 && step.step != steps && step.step % stride != 0) return;
-    fmt::print("step {}/{}  loss {:.4f}  gradient norm {:.4f}  learning rate {:.3g}  {}  {}\n",
-               step.step, steps, unsigned_nan(step.loss), unsigned_nan(step.grad_norm),
-               step.learning_rate, format_seconds(step.seconds), rate_of(step, tokens));
-    std::fflush(stdout);
-  }
-
-  const Plan& plan_;
-  const RunOptions& options_;
-  ProgressBar bar_;
-  std::unique_ptr<LineFile> metrics_;
-};
 
 /// The largest measured use of an arena.
 Bytes measured_arena(const Report& measured) {
@@ -180,14 +118,23 @@ void write_results(const Plan& plan, const Report& predicted, const Report& meas
 /// How the ranks of a job are executed; rank 0 hands its steps on.
 using Execution = std::function<Report(const ExecuteOptions&)>;
 
+/// A request may have ended it before its last step.
+bool is_complete(const Plan& plan, const Report& measured) {
+  return measured.steps.empty() || measured.steps.back().step == plan.job.run.steps;
+}
+
 void print_results(const Plan& plan, const RunOptions& options, const Report& predicted,
                    const Report& measured) {
   fmt::print(stderr, "{}", not_a_number_text(measured));
   if (options.json) fmt::print("{}\n", measurement_json(measured, plan));
-  if (is_for_people(options))
-    fmt::print("\n{}Wrote metrics.jsonl, run.json, plan.json, prediction.json{} to {}.\n",
-               outcome_text(plan, predicted, measured),
-               writes_weights(plan) ? " and the weights" : "", plan.job.run.output);
+  if (!is_for_people(options)) return;
+  const bool complete = is_complete(plan, measured);
+  if (!complete)
+    fmt::print("\nStopped as asked, after step {} of {}; --resume auto goes on from there.\n",
+               measured.steps.back().step, plan.job.run.steps);
+  fmt::print("\n{}Wrote metrics.jsonl, run.json, plan.json, prediction.json{} to {}.\n",
+             outcome_text(plan, predicted, measured),
+             writes_weights(plan) && complete ? " and the weights" : "", plan.job.run.output);
 }
 
 void print_times(const std::vector<CollectiveTime>& times, const RunOptions& options) {
@@ -197,16 +144,26 @@ void print_times(const std::vector<CollectiveTime>& times, const RunOptions& opt
     fmt::print("All ranks are connected; nothing was trained.\n{}", dry_run_text(times));
 }
 
+/// What the ranks are told, with the checkpoint that they go on from.
+ExecuteOptions execute_options(const RunOptions& options, const std::string& checkpoint) {
+  return {.collective_timeout_s = options.timeout_s,
+          .resume = checkpoint,
+          .stop_requested = stop_on_sigterm()};
+}
+
 /// Executes the plan, and tells what came of it, on screen and in files.
 int run_and_tell(const LoadedPlan& loaded, const RunOptions& options, const Hardware& hardware,
-                 const Execution& execution) {
+                 const std::string& checkpoint, const Execution& execution) {
   const Plan& plan = loaded.plan;
+  if (!options.resume.empty() && is_for_people(options))
+    fmt::print("{}.\n", checkpoint.empty() ? "There is no checkpoint yet: begins with step 1"
+                                           : "Goes on from " + checkpoint);
   Report predicted = simulate(plan, hardware.costs(plan.profile));
   predicted.plan_hash = hash_of(plan);
-  ExecuteOptions execute_options{.collective_timeout_s = options.timeout_s};
-  Follower follower(plan, options);
-  execute_options.on_step = [&](const StepReport& step) { follower.on_step(step); };
-  const Report measured = execution(execute_options);
+  StepFollower follower(plan, options);
+  ExecuteOptions told = execute_options(options, checkpoint);
+  told.on_step = [&](const StepReport& step) { follower.on_step(step); };
+  const Report measured = execution(told);
   follower.finish();
   write_results(plan, predicted, measured);
   print_results(plan, options, predicted, measured);
@@ -216,17 +173,22 @@ int run_and_tell(const LoadedPlan& loaded, const RunOptions& options, const Hard
 /// This process's part of a job whose ranks are processes.
 int run_rank(ProcessWorld& world, const LoadedPlan& loaded, const RunOptions& options,
              const Hardware& hardware) {
-  expect_same_everywhere(world, loaded.plan);
+  const Plan& plan = loaded.plan;
+  const auto all = communicator_of_all(world, plan);
+  expect_same_everywhere(*all, plan);
   if (options.dry_run) {
-    const std::vector<CollectiveTime> times = time_collectives(loaded.plan, world);
+    const std::vector<CollectiveTime> times = time_collectives(plan, world);
     if (world.rank() == 0) print_times(times, options);
     return kYes;
   }
-  const Execution execution = [&](const ExecuteOptions& execute_options) {
-    return execute(loaded.plan, execute_options, world);
+  const bool tells = world.rank() == 0;
+  const std::string checkpoint =
+      broadcast_text(*all, tells ? checkpoint_to_resume(options.resume, plan.job.run.output) : "");
+  const Execution execution = [&](const ExecuteOptions& told) {
+    return execute(plan, told, world);
   };
-  if (world.rank() == 0) return run_and_tell(loaded, options, hardware, execution);
-  execution({.collective_timeout_s = options.timeout_s});
+  if (tells) return run_and_tell(loaded, options, hardware, checkpoint, execution);
+  execution(execute_options(options, checkpoint));
   return kYes;
 }
 
@@ -270,9 +232,9 @@ int run_command(const RunOptions& options) {
     print_times(time_collectives(plan, options.timeout_s), options);
     return kYes;
   }
-  return run_and_tell(loaded, options, hardware, [&](const ExecuteOptions& execute_options) {
-    return execute(plan, execute_options);
-  });
+  const std::string checkpoint = checkpoint_to_resume(options.resume, plan.job.run.output);
+  return run_and_tell(loaded, options, hardware, checkpoint,
+                      [&](const ExecuteOptions& told) { return execute(plan, told); });
 }
 
 }  // namespace shardplan

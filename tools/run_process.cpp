@@ -36,24 +36,27 @@ int run_process(const ProcessPlace& place, Socket listener, Seconds timeout_s,
   }
 }
 
-void expect_same_everywhere(ProcessWorld& world, const Plan& plan) {
+std::unique_ptr<Communicator> communicator_of_all(ProcessWorld& world, const Plan& plan) {
   const ProcessPlace& place = world.place();
   if (place.size != plan.world_size())
     throw InputError(fmt::format(
         "{} has started {} processes, but the plan has {} ranks; start as many, or give --ranks {}",
         place.launcher, place.size, plan.world_size(), place.size));
-  const auto all = world.communicator({.replicate = place.size, .shard = 1}, {});
+  return world.communicator({.replicate = place.size, .shard = 1}, {});
+}
+
+void expect_same_everywhere(Communicator& all, const Plan& plan) {
   const std::string own = fmt::format("shardplan {}, profile {}, plan {}", SHARDPLAN_VERSION,
                                       to_string(plan.profile), hash_of(plan));
-  const std::vector<std::string> texts = gather_texts(*all, own);
+  const std::vector<std::string> texts = gather_texts(all, own);
   for (std::size_t rank = 1; rank < texts.size(); ++rank)
     if (texts[rank] != texts[0])
       throw SystemError(fmt::format("ranks do not run the same: rank 0 has {}, rank {} has {}",
                                     texts[0], rank, texts[rank]));
   const std::string own_plan = to_json(plan);
-  if (broadcast_text(*all, own_plan) != own_plan)  // the hash leaves out what only the run reads
+  if (broadcast_text(all, own_plan) != own_plan)  // the hash leaves out what only the run reads
     throw SystemError(fmt::format(
-        "ranks do not run the same: the run section of rank {} is not that of rank 0", place.rank));
+        "ranks do not run the same: the run section of rank {} is not that of rank 0", all.rank()));
 }
 
 }  // namespace shardplan

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "plans/plan.h"
 #include "runtime/comm/process_communicator.h"
@@ -13,8 +14,11 @@ namespace shardplan {
 int run_process(const ProcessPlace& place, Socket listener, Seconds timeout_s,
                 const std::function<int(ProcessWorld&)>& part);
 
-/// Throws InputError when the launcher has started another number of processes than the plan has
-/// ranks, and SystemError when they are of other versions or run other plans.
-void expect_same_everywhere(ProcessWorld& world, const Plan& plan);
+/// For what processes settle before they train. Throws InputError when the launcher has started
+/// another number of them than the plan has ranks.
+std::unique_ptr<Communicator> communicator_of_all(ProcessWorld& world, const Plan& plan);
+
+/// Throws SystemError when processes are of other versions or run other plans.
+void expect_same_everywhere(Communicator& all, const Plan& plan);
 
 }  // namespace shardplan

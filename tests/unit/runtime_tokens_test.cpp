@@ -94,6 +94,18 @@ TEST(DataOrder, TheDefaultReadsEverySequenceOnceBeforeItStartsAgain) {
   EXPECT_EQ(order.sequence(2, 0, 0, 0), 0);
 }
 
+TEST(DataOrder, GoesOnWhereAnotherWorldStopped) {
+  const OrderShape four{.steps = 10, .ranks = 4, .micro_steps = 2, .micro_batch = 3};
+  const OrderShape two{.steps = 10, .ranks = 2, .micro_steps = 1, .micro_batch = 5};
+  const TrainingPosition stopped = DataOrder("", four, 1000).position(7);
+  EXPECT_EQ(stopped.steps, 7);
+  EXPECT_EQ(stopped.sequences, 7 * 4 * 2 * 3);
+  const DataOrder order("", two, 1000, stopped);
+  EXPECT_EQ(order.sequence(7, 0, 0, 0), 168);
+  EXPECT_EQ(order.sequence(8, 1, 0, 2), 168 + 10 + 5 + 2);
+  EXPECT_EQ(order.position(9).sequences, 168 + 20);
+}
+
 TEST(DataOrder, AFileSaysWhichSequencesEachRankReads) {
   const ScratchFolder folder;
   const OrderShape shape{.steps = 2, .ranks = 2, .micro_steps = 1, .micro_batch = 2};
