@@ -46,6 +46,7 @@ Rank::Options rank_options(const Plan& plan, const ExecuteOptions& options,
           .compute_threads = options.threads_per_rank > 0 ? options.threads_per_rank : share,
           .measure_memory = options.measure_memory,
           .checkpoint_every = plan.job.run.checkpoint_every,
+          .before_instruction = options.before_instruction,
           .stop_requested = options.stop_requested};
 }
 

@@ -24,6 +24,9 @@ struct ExecuteOptions {
   /// Asked after every step; when it says yes on any rank, all write a checkpoint after the same
   /// step and end there. May be empty.
   std::function<bool()> stop_requested;
+  /// Called before each execution of an instruction with its step, from 0, on the thread that does
+  /// it. May be empty.
+  std::function<void(InstructionId, int step)> before_instruction;
   /// Called on one thread after every step.
   std::function<void(const StepReport&)> on_step;
   /// When not null, receives every parameter's optimizer state after the last step, whole and in

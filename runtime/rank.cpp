@@ -55,6 +55,7 @@ void Rank::stop() noexcept {
 
 bool Rank::execute(const Issue& issue) noexcept {
   try {
+    if (options_.before_instruction) options_.before_instruction(issue.id, issue.step);
     if (meter_) meter_->before(issue);
     interpreter_.run(issue);
     if (meter_) meter_->after(issue);

@@ -27,7 +27,8 @@ class Rank {
     cpu::Gemm gemm = nullptr;
     int compute_threads = 1;
     bool measure_memory = true;
-    int checkpoint_every = 0;              // steps; 0: never
+    int checkpoint_every = 0;                                    // steps; 0: never
+    std::function<void(InstructionId, int)> before_instruction;  // may be empty
     std::function<bool()> stop_requested;  // asked after every step; may be empty
   };
   /// All references must outlive this. Throws SystemError when memory or threads lack.

@@ -7,6 +7,7 @@
 
 #include "plans/error.h"
 #include "runtime/comm/channel.h"
+#include "runtime/comm/mesh_groups.h"
 #include "runtime/comm/rank_order_sum.h"
 
 namespace shardplan {
@@ -23,23 +24,11 @@ struct Members {
   std::vector<Contribution> contributions;
 };
 
-Members members_of(const Mesh& mesh, std::int64_t rank, Group group) {
-  const std::int64_t index = rank % mesh.shard;
-  std::int64_t first = 0;
-  std::int64_t step = 1;
-  switch (group) {
-    case Group::World: break;
-    case Group::Shard: first = rank - index; break;
-    case Group::Span: first = rank - rank % mesh.span; break;
-    case Group::Replicate:
-      first = index;
-      step = mesh.shard;
-      break;
-  }
+Members exchange_among(const GroupMembers& group) {
   Members members;
-  members.own = static_cast<std::size_t>((rank - first) / step);
-  for (std::int64_t m = 0; m < mesh.size(group); ++m)
-    members.parts.push_back({.rank = first + m * step, .sent = {}, .received = {}});
+  members.own = static_cast<std::size_t>(group.place);
+  for (std::int64_t m = 0; m < group.size; ++m)
+    members.parts.push_back({.rank = group.rank(m), .sent = {}, .received = {}});
   members.contributions.resize(members.parts.size());
   return members;
 }
@@ -51,7 +40,8 @@ class ProcessWorld::End final : public Communicator {
   End(ProcessWorld& world, const Mesh& mesh) : world_(world), mesh_(mesh) {
     for (int stream = 0; stream < kStreams; ++stream)
       for (int group = 0; group < kGroups; ++group)
-        members_[stream][group] = members_of(mesh, world.rank(), static_cast<Group>(group));
+        members_[stream][group] =
+            exchange_among(members_of(mesh, world.rank(), static_cast<Group>(group)));
   }
 
   void open(Stream stream) {

@@ -1,6 +1,7 @@
 """Runs of the program on a tiny job, for the tests beside this file."""
 
 import os
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -58,6 +59,17 @@ class JobRuns(unittest.TestCase):
         got, _, errors = self.end(self.start(*arguments, **options))
         self.assertEqual(got, status, errors)
         return errors
+
+    def torchrun(self, *of_ranks):
+        """(status, standard error) of every rank, started with torchrun's variables; each has
+        arguments of its own."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        started = [self.start(*arguments, RANK=str(rank), WORLD_SIZE=str(len(of_ranks)),
+                              MASTER_ADDR="localhost", MASTER_PORT=port)
+                   for rank, arguments in enumerate(of_ranks)]
+        return [(status, errors) for status, _, errors in map(self.end, started)]
 
     def weights(self, output):
         return (self.folder / output / "model.safetensors").read_bytes()

@@ -2,7 +2,6 @@
 """Ranks as processes: processes.py PROGRAM [unittest arguments]"""
 
 import shutil
-import socket
 import sys
 import unittest
 
@@ -12,20 +11,7 @@ STRATEGIES = ("DDP", "SHARD_GRAD_OP", "FULL_SHARD")
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np")
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 class Processes(JobRuns):
-    def torchrun(self, ranks, *arguments):
-        """(status, errors) of every rank, started with torchrun's variables."""
-        port = free_port()
-        started = [self.start(*arguments, RANK=str(rank), WORLD_SIZE=str(ranks),
-                              MASTER_ADDR="localhost", MASTER_PORT=port) for rank in range(ranks)]
-        return [(status, errors) for status, _, errors in map(self.end, started)]
-
     def test_processes_get_the_bits_of_threads(self):
         for strategy in STRATEGIES:
             job = ("job.yaml", "--sharding", strategy, "--output")
@@ -35,7 +21,7 @@ class Processes(JobRuns):
 
     def test_torchruns_variables_place_a_process(self):
         self.run_job("job.yaml", "--output", "threads", "--ranks", "3")
-        ends = self.torchrun(3, "job.yaml", "--output", "variables", "--ranks", "3")
+        ends = self.torchrun(*[("job.yaml", "--output", "variables", "--ranks", "3")] * 3)
         self.assertEqual(ends, [(0, "")] * 3)
         self.assertEqual(self.weights("threads"), self.weights("variables"))
 
@@ -50,7 +36,7 @@ class Processes(JobRuns):
                                 "as many, or give --ranks 3"])
 
     def test_the_launchers_size_must_be_the_plans_world(self):
-        ends = self.torchrun(2, "job.yaml")
+        ends = self.torchrun(("job.yaml",), ("job.yaml",))
         self.assertEqual([status for status, _ in ends], [2, 2])
         said = [errors for _, errors in ends if errors]
         self.assertEqual(len(said), 1, ends)
