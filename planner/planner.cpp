@@ -59,6 +59,9 @@ void refuse_other_engines(const StrategyJob& strategy) {
 void refuse_unplanned(const Job& job) {
   refuse_other_engines(job.strategy);
   refuse_float16(job);
+  if (job.model.dtype != Dtype::Float32)  // stored and optimised in it, not only computed in it
+    fail_unsupported(fmt::format("model.dtype: {}", to_string(job.model.dtype)),
+                     "float32, with strategy.mixed_precision for what is computed");
   if (job.training.optimizer.state_dtype != Dtype::Float32)
     fail_unsupported(fmt::format("training.optimizer.state_dtype: {}",
                                  to_string(job.training.optimizer.state_dtype)),
@@ -173,6 +176,9 @@ Plan make_plan(const Job& job, const ModelGraph& graph) {
                                      .checkpointing = job.training.activation_checkpointing});
   plan.model_flops_per_token = model_flops(tape) / static_cast<double>(sizes.batch * sizes.time);
   const std::vector<ParameterPlace> places = lay_out(plan, graph, wrap(graph, tape, job));
+  if (plan.units.size() == 1 && plan.mesh.shard > 1)
+    plan.remarks.emplace_back(
+        "one unit: the whole model is gathered at once; strategy.wrap makes more of it");
   schedule(plan, graph, tape, places);
   add_data_waits(plan);
   pack_arena(plan);
