@@ -50,9 +50,9 @@ class LoraBuilder {
         known.insert(last_component(base_.dag[vertex].module));
     for (const std::string& target : lora_.targets)
       if (!known.contains(target))
-        throw InputError(
-            fmt::format("model.lora.targets: the model has no linear layer '{}'; it has {}", target,
-                        fmt::join(known, ", ")));
+        throw FieldError("model.lora.targets",
+                         fmt::format("the model has no linear layer '{}'; it has {}", target,
+                                     fmt::join(known, ", ")));
   }
 
   /// The adapter's half `name`: [out, in].
@@ -93,8 +93,8 @@ class LoraBuilder {
 
 ModelGraph with_lora(const ModelGraph& base, const LoraJob& lora) {
   if (lora.dtype != Dtype::Float32)
-    throw InputError(fmt::format("model.lora.dtype: {} is not supported yet; supported: float32",
-                                 to_string(lora.dtype)));
+    throw FieldError("model.lora.dtype", fmt::format("{} is not supported yet; supported: float32",
+                                                     to_string(lora.dtype)));
   return LoraBuilder(base, lora).build();
 }
 

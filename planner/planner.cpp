@@ -12,19 +12,20 @@
 #include "planner/passes/synchronise.h"
 #include "planner/passes/whole_parameters.h"
 #include "planner/passes/wrap.h"
+#include "planner/strategies.h"
 #include "plans/error.h"
 
 namespace shardplan {
 namespace {
 
-[[noreturn]] void fail_unsupported(std::string_view what, std::string_view supported) {
-  throw InputError(fmt::format("{} is not supported yet; supported: {}", what, supported));
+[[noreturn]] void fail_unsupported(const std::string& field, std::string_view value,
+                                   std::string_view supported) {
+  throw FieldError(field, fmt::format("{} is not supported yet; supported: {}", value, supported));
 }
 
 /// float16 can be asked for, and needs loss scaling, which is not planned.
-void refuse_float16(std::string_view field, Dtype dtype) {
-  if (dtype == Dtype::Float16)
-    fail_unsupported(fmt::format("{}: {}", field, to_string(dtype)), "float32, bfloat16");
+void refuse_float16(const std::string& field, Dtype dtype) {
+  if (dtype == Dtype::Float16) fail_unsupported(field, to_string(dtype), "float32, bfloat16");
 }
 
 void refuse_float16(const Job& job) {
@@ -40,18 +41,17 @@ void refuse_float16(const Job& job) {
 /// Engines other than our own, and what only they do.
 void refuse_other_engines(const StrategyJob& strategy) {
   const Engine engine = strategy.engine.value_or(Engine::Native);
-  if (engine != Engine::Native)
-    fail_unsupported(fmt::format("strategy.engine: {}", to_string(engine)), "native");
+  if (engine != Engine::Native) fail_unsupported("strategy.engine", to_string(engine), "native");
   const Profile profile = strategy.profile.value_or(Profile::Cuda);
   if (profile != Profile::Cuda && !is_cpu(profile))
-    fail_unsupported(fmt::format("strategy.profile: {}", to_string(profile)),
-                     "cpu-onednn, cpu-reference, cuda");
-  if (!strategy.framework_version.empty()) fail_unsupported("strategy.framework_version", "null");
-  if (!strategy.use_orig_params) fail_unsupported("strategy.use_orig_params: false", "true");
+    fail_unsupported("strategy.profile", to_string(profile), "cpu-onednn, cpu-reference, cuda");
+  if (!strategy.framework_version.empty())
+    fail_unsupported("strategy.framework_version", strategy.framework_version, "null");
+  if (!strategy.use_orig_params) fail_unsupported("strategy.use_orig_params", "false", "true");
   if (strategy.expandable_segments)
-    fail_unsupported("strategy.allocator.expandable_segments: true", "false");
+    fail_unsupported("strategy.allocator.expandable_segments", "true", "false");
   if (strategy.cpu_offload != CpuOffload{})
-    fail_unsupported("strategy.cpu_offload",
+    fail_unsupported("strategy.cpu_offload", "to move parts to the host",
                      "{params: false, optimizer: false, activations: false}");
 }
 
@@ -60,14 +60,13 @@ void refuse_unplanned(const Job& job) {
   refuse_other_engines(job.strategy);
   refuse_float16(job);
   if (job.model.dtype != Dtype::Float32)  // stored and optimised in it, not only computed in it
-    fail_unsupported(fmt::format("model.dtype: {}", to_string(job.model.dtype)),
+    fail_unsupported("model.dtype", to_string(job.model.dtype),
                      "float32, with strategy.mixed_precision for what is computed");
   if (job.training.optimizer.state_dtype != Dtype::Float32)
-    fail_unsupported(fmt::format("training.optimizer.state_dtype: {}",
-                                 to_string(job.training.optimizer.state_dtype)),
-                     "float32");
+    fail_unsupported("training.optimizer.state_dtype",
+                     to_string(job.training.optimizer.state_dtype), "float32");
   if (job.training.attention != AttentionKind::Sdpa)
-    fail_unsupported("training.attention: eager", "sdpa");
+    fail_unsupported("training.attention", "eager", "sdpa");
 }
 
 /// The divisor of `whole` that is nearest to `wanted`; the smaller of two.
@@ -83,29 +82,24 @@ std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
 std::int64_t hybrid_group(const Job& job) {
   const int group = job.strategy.shard_group.value_or(job.cluster.gpus_per_node);
   if (job.world_size() % group != 0)
-    throw InputError(
-        fmt::format("strategy.shard_group: {} ranks do not divide the world of {}; the nearest "
+    throw FieldError(
+        "strategy.shard_group",
+        fmt::format("{} ranks do not divide the world of {}; the nearest "
                     "that does is {}",
                     group, job.world_size(), nearest_divisor(job.world_size(), group)));
   return group;
 }
 
 Mesh mesh_of(const Job& job) {
+  const PlannedStrategy* planned = find_planned(job.strategy.sharding);
+  if (planned == nullptr)
+    fail_unsupported("strategy.sharding", to_string(job.strategy.sharding),
+                     names_of_planned_strategies());
   const std::int64_t world = job.world_size();
-  switch (job.strategy.sharding) {
-    case Strategy::FullShard:
-    case Strategy::ShardGradOp: return {.replicate = 1, .shard = world};
-    case Strategy::NoShard:
-    case Strategy::Ddp: return {.replicate = world, .shard = 1};
-    case Strategy::HybridShard:
-    case Strategy::HybridShardZero2: {
-      const std::int64_t group = hybrid_group(job);
-      return {.replicate = world / group, .shard = group};
-    }
-    default: break;
-  }
-  fail_unsupported(fmt::format("strategy.sharding: {}", to_string(job.strategy.sharding)),
-                   "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, _HYBRID_SHARD_ZERO2, DDP");
+  const std::int64_t group = planned->mesh == PlannedStrategy::Mesh::Replicated ? 1
+                             : planned->mesh == PlannedStrategy::Mesh::Sharded  ? world
+                                                                                : hybrid_group(job);
+  return {.replicate = world / group, .shard = group};
 }
 
 /// Neighbours that share a unit's parameters between forward and backward; 1: as `sharding` says.
@@ -114,16 +108,16 @@ std::int64_t span_of(const Job& job, std::int64_t group) {
   if (!reshard) return 1;
   const Strategy sharding = job.strategy.sharding;
   if (sharding != Strategy::FullShard && sharding != Strategy::HybridShard)
-    throw InputError(fmt::format(
-        "strategy.reshard_after_forward: {} says it already; expected null, or sharding "
-        "FULL_SHARD or HYBRID_SHARD",
-        to_string(sharding)));
+    throw FieldError("strategy.reshard_after_forward",
+                     fmt::format("{} says it already; expected null, or sharding "
+                                 "FULL_SHARD or HYBRID_SHARD",
+                                 to_string(sharding)));
   if (reshard->ranks == 0) return 1;
   if (reshard->ranks >= group || group % reshard->ranks != 0)
-    throw InputError(
-        fmt::format("strategy.reshard_after_forward: {} ranks do not divide the shard group of {}; "
-                    "expected true, false or a divisor between them",
-                    reshard->ranks, group));
+    throw FieldError("strategy.reshard_after_forward",
+                     fmt::format("{} ranks do not divide the shard group of {}; "
+                                 "expected true, false or a divisor between them",
+                                 reshard->ranks, group));
   return reshard->ranks;
 }
 
@@ -137,10 +131,10 @@ Profile profile_of(const Job& job) {
 void check_positions(const ModelGraph& graph, Sizes sizes) {
   const std::optional<std::int64_t> most = graph.most_positions();
   if (most && sizes.time > *most)
-    throw InputError(
-        fmt::format("training.sequence_length: {} is more than the {} positions that the model "
-                    "learns",
-                    sizes.time, *most));
+    throw FieldError("training.sequence_length",
+                     fmt::format("{} is more than the {} positions that the model "
+                                 "learns",
+                                 sizes.time, *most));
 }
 
 /// Floating-point operations of one micro-batch, forward and backward, without recomputation.
@@ -152,11 +146,7 @@ double model_flops(const Tape& tape) {
   return flops;
 }
 
-}  // namespace
-
-Plan make_plan(const Job& job) { return make_plan(job, build_model(job.model)); }
-
-Plan make_plan(const Job& job, const ModelGraph& graph) {
+Plan plan_of(const Job& job, const ModelGraph& graph) {
   refuse_unplanned(job);
   const Sizes sizes = job.training.sizes();
   check_positions(graph, sizes);
@@ -184,6 +174,16 @@ Plan make_plan(const Job& job, const ModelGraph& graph) {
   pack_arena(plan);
   add_arena_waits(plan);
   return plan;
+}
+
+}  // namespace
+
+Plan make_plan(const Job& job) {
+  return make_plan(job, located(job.places, [&] { return build_model(job.model); }));
+}
+
+Plan make_plan(const Job& job, const ModelGraph& graph) {
+  return located(job.places, [&] { return plan_of(job, graph); });
 }
 
 }  // namespace shardplan

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "plans/error.h"
+#include "plans/field_places.h"
 
 namespace shardplan {
 namespace {
@@ -65,10 +66,11 @@ void choose_trainable(ModelGraph& graph, const std::vector<std::string>& pattern
   }
   const auto unused = std::ranges::find(used, false);
   if (unused == used.end()) return;
-  throw InputError(fmt::format(
-      "model.trainable: '{}' names no parameter; the model's are like '{}'",
-      patterns[unused - used.begin()],
-      graph.parameters.empty() ? "" : graph.parameters[graph.parameters.size() / 2].name));
+  throw FieldError(
+      "model.trainable",
+      fmt::format(
+          "'{}' names no parameter; the model's are like '{}'", patterns[unused - used.begin()],
+          graph.parameters.empty() ? "" : graph.parameters[graph.parameters.size() / 2].name));
 }
 
 }  // namespace shardplan

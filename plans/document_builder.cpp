@@ -26,7 +26,9 @@ void DocumentBuilder::add(Node node) {
 
 void DocumentBuilder::begin(Node node) {
   count(node);
-  if (!open_.empty() && open_.back().expects_key) fail(node, "a key must be a single word");
+  if (!open_.empty() && open_.back().expects_key)
+    fail(node, fmt::format("expected a key, which is a single word, found {}",
+                           node.kind == Node::Kind::Mapping ? "a mapping" : "a list"));
   if (open_.size() == kDeepest) fail(node, fmt::format("nested more than {} deep", kDeepest));
   Frame frame;
   frame.expects_key = node.kind == Node::Kind::Mapping;
@@ -42,7 +44,7 @@ void DocumentBuilder::end() {
 
 void DocumentBuilder::add_key(const Node& node) {
   Frame& frame = open_.back();
-  if (!node.is_scalar()) fail(node, "a key must be a single word");
+  if (!node.is_scalar()) fail(node, "expected a key, which is a single word, found nothing");
   if (!frame.keys.insert(node.text).second)
     fail(node, fmt::format("the key '{}' is there twice", node.text));
   frame.key = node.text;

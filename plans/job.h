@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plans/deepspeed_options.h"
+#include "plans/field_places.h"
 #include "plans/hardware.h"
 #include "plans/operators.h"
 #include "plans/units.h"
@@ -236,6 +237,7 @@ struct Job {
   StrategyJob strategy;
   TrainingJob training;
   RunJob run;
+  FieldPlaces places;  // of what a file or a flag says
 
   int world_size() const { return cluster.world_size(); }
   bool operator==(const Job&) const = default;

@@ -382,6 +382,7 @@ Job job_from(const Node& document, const Hardware* hardware, ModelNeed need) {
   job.strategy = read_strategy(root.section("strategy"), job.cluster.gpu);
   job.training = read_training(root.section("training"));
   job.run = read_run(root.section("run"));
+  job.places = FieldPlaces(document);
   return job;
 }
 

@@ -43,27 +43,39 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const En
 }
 
 void SafetensorsWriter::make(const std::string& header, std::int64_t bytes) {
-  std::error_code ignored;  // the file below cannot be made then, and says why
-  const auto folder = std::filesystem::path(path_).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
-  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file_ < 0) fail("create");
+  make_folder(std::filesystem::path(path_).parent_path());
   try {
+    file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (file_ < 0) fail("create");
     const std::uint64_t header_bytes = header.size();
     if (ftruncate(file_, bytes) != 0) fail("reserve space for");
     write_at(0, &header_bytes, sizeof(header_bytes));
     write_at(sizeof(header_bytes), header.data(), header.size());
   } catch (...) {
-    close(file_);
-    unlink(temporary_.c_str());
+    discard();
     throw;
   }
 }
 
 SafetensorsWriter::~SafetensorsWriter() {
-  if (file_ < 0) return;
-  close(file_);
-  if (made_here_) unlink(temporary_.c_str());
+  if (file_ >= 0) discard();
+}
+
+void SafetensorsWriter::discard() {
+  if (file_ >= 0) close(file_);
+  if (!made_here_) return;
+  if (file_ >= 0) unlink(temporary_.c_str());
+  std::error_code ignored;  // somebody else has put something there
+  for (const auto& folder : made_folders_)
+    std::filesystem::remove(folder, ignored);
+}
+
+void SafetensorsWriter::make_folder(const std::filesystem::path& folder) {
+  std::error_code ignored;  // the file cannot be made then, and says why
+  for (auto missing = folder; !missing.empty() && !std::filesystem::exists(missing, ignored);
+       missing = missing.parent_path())
+    made_folders_.push_back(missing);
+  if (!made_folders_.empty()) std::filesystem::create_directories(folder, ignored);
 }
 
 void SafetensorsWriter::write(const std::string& name, std::int64_t first,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <span>
 #include <string>
@@ -10,7 +11,7 @@ namespace shardplan {
 
 /// Writes a safetensors file of float32 tensors piece by piece, from any thread and together with
 /// other processes. The file has its name only once it is complete: until commit() it is NAME.tmp,
-/// which the destructor of who made it removes.
+/// which the destructor of who made it removes, with the folders that were made for it.
 class SafetensorsWriter {
  public:
   struct Entry {
@@ -37,12 +38,15 @@ class SafetensorsWriter {
  private:
   void make(const std::string& header, std::int64_t bytes);
   [[noreturn]] void fail(const char* action) const;
+  void discard();
+  void make_folder(const std::filesystem::path& folder);
   void write_at(std::int64_t offset, const void* data, std::size_t bytes);
 
   const std::string path_;
   const std::string temporary_;
   const bool made_here_;
-  std::map<std::string, std::int64_t> offsets_;  // of each tensor's first byte in the file
+  std::map<std::string, std::int64_t> offsets_;      // of each tensor's first byte in the file
+  std::vector<std::filesystem::path> made_folders_;  // the deepest first
   int file_ = -1;
 };
 

@@ -26,7 +26,7 @@ int plan_command(const PlanOptions& options);
 
 struct CompareOptions {
   JobFlags job;
-  std::vector<std::string> strategies;  // empty: DDP, SHARD_GRAD_OP, FULL_SHARD
+  std::vector<std::string> strategies;  // empty: the usual ones
   std::string tokens;                   // of the whole training; empty: not asked
   std::string require;                  // a strategy that must fit; empty: any
   bool json = false;
@@ -37,7 +37,7 @@ int compare_command(const CompareOptions& options);
 struct FitOptions {
   JobFlags job;
   std::string maximize;                 // micro_batch, sequence_length or layers
-  std::vector<std::string> strategies;  // empty: DDP, SHARD_GRAD_OP, FULL_SHARD
+  std::vector<std::string> strategies;  // empty: the usual ones
   bool json = false;
 };
 /// kNo when no strategy fits with the smallest.

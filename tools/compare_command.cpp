@@ -40,14 +40,14 @@ bool answer(const std::vector<ComparedStrategy>& rows, std::optional<Strategy> r
 int compare_command(const CompareOptions& options) {
   std::vector<Strategy> strategies = strategies_named(kCommand, options.strategies);
   std::optional<Strategy> required;
-  if (!options.require.empty()) {
+  if (!options.require.empty())
     required = strategy_named(fmt::format("{}: --require", kCommand), options.require);
-    if (std::ranges::find(strategies, *required) == strategies.end())
-      strategies.push_back(*required);
-  }
   const std::optional<double> tokens = tokens_of(options.tokens);
   const Hardware hardware = Hardware::read(data_folder());
   const Job job = load_job(options.job, hardware);
+  if (strategies.empty()) strategies = usual_strategies(job);
+  if (required && std::ranges::find(strategies, *required) == strategies.end())
+    strategies.push_back(*required);
 
   std::vector<ComparedStrategy> rows;
   {

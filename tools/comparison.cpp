@@ -68,21 +68,6 @@ Bytes ComparedStrategy::device_bytes() const {
   return fullest(report).memory.peak_device_bytes.value_or(0);
 }
 
-Copies copies_of(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::Ddp:
-    case Strategy::NoShard: return {"full", "full", "full", "O(model)"};
-    // As in PyTorch: the parameters stay whole from forward to the end of backward.
-    case Strategy::ShardGradOp:
-      return {"1/N, full in forward and backward", "1/N", "1/N",
-              "O(model/N), O(model) in the step"};
-    case Strategy::FullShard: return {"1/N", "1/N", "1/N", "O(model/N)"};
-    default: break;
-  }
-  check(false, "only strategies with a plan are compared");
-  return {};
-}
-
 Bytes model_state_bytes(const Plan& plan) {
   Bytes bytes = 0;
   for (const Buffer& buffer : plan.buffers)

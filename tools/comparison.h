@@ -12,14 +12,6 @@
 
 namespace shardplan {
 
-/// How much of each part of the model a rank holds: "full", "1/N", ...
-struct Copies {
-  std::string parameters;
-  std::string gradients;
-  std::string optimizer_state;
-  std::string order;  // "O(model)", "O(model/N)", ...
-};
-
 /// One row of a comparison.
 struct ComparedStrategy {
   Strategy strategy = Strategy::FullShard;
@@ -32,8 +24,6 @@ struct ComparedStrategy {
   Bytes device_bytes() const;
   Seconds step_s() const { return report.time ? report.time->step_s : 0; }
 };
-
-Copies copies_of(Strategy strategy);
 
 /// Bytes of the parameters, gradients and optimizer state that a rank holds from step to step.
 Bytes model_state_bytes(const Plan& plan);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "planner/strategies.h"
 #include "tools/prediction_text.h"
 #include "tools/table.h"
 #include "tools/time_text.h"
@@ -20,6 +21,14 @@ std::string largest_text(const ComparedStrategy& row) {
                      row.largest->number == 1 ? "block" : "blocks");
 }
 
+/// ", G = 8 ranks of a shard group" when some ranks are replicas of others and yet shard.
+std::string group_text(const std::vector<ComparedStrategy>& rows) {
+  for (const ComparedStrategy& row : rows)
+    if (find_planned(row.strategy)->mesh == PlannedStrategy::Mesh::Hybrid)
+      return fmt::format(", G = {} ranks of a shard group", row.plan.mesh.shard);
+  return "";
+}
+
 std::string copies_text(const std::vector<ComparedStrategy>& rows) {
   Table table({{"strategy", Align::Left},
                {"parameters", Align::Left},
@@ -27,9 +36,9 @@ std::string copies_text(const std::vector<ComparedStrategy>& rows) {
                {"optimizer state", Align::Left},
                {"memory per GPU", Align::Left}});
   for (const ComparedStrategy& row : rows) {
-    const Copies copies = copies_of(row.strategy);
-    table.add(
-        {name_of(row), copies.parameters, copies.gradients, copies.optimizer_state, copies.order});
+    const PlannedStrategy& copies = *find_planned(row.strategy);
+    table.add({name_of(row), std::string(copies.parameters), std::string(copies.gradients),
+               std::string(copies.optimizer_state), std::string(copies.order)});
   }
   return table.text();
 }
@@ -141,8 +150,8 @@ std::string comparison_text(const std::vector<ComparedStrategy>& rows, std::opti
     return fmt::format("\n{}\n", palette(Tone::Heading, text));
   };
   const Plan& plan = rows.front().plan;
-  std::string text =
-      heading(fmt::format("Copies of the model on each GPU, N = {}", plan.world_size()));
+  std::string text = heading(fmt::format("Copies of the model on each GPU, N = {}{}",
+                                         plan.world_size(), group_text(rows)));
   text += copies_text(rows);
   text += heading("Memory per GPU");
   text += memory_table(rows);

@@ -51,10 +51,11 @@ std::string rows_text(const std::vector<FittedStrategy>& rows, Maximize what) {
 }  // namespace
 
 int fit_command(const FitOptions& options) {
-  const std::vector<Strategy> strategies = strategies_named(kCommand, options.strategies);
+  std::vector<Strategy> strategies = strategies_named(kCommand, options.strategies);
   const Maximize what = maximize_named(options.maximize);
   const Hardware hardware = Hardware::read(data_folder());
   const Job job = load_job(options.job, hardware);
+  if (strategies.empty()) strategies = usual_strategies(job);
 
   std::vector<FittedStrategy> rows;
   {

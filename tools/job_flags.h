@@ -28,7 +28,7 @@ inline constexpr std::array kFieldFlags{
     FieldFlag{"--seq", "TOKENS", "training.sequence_length", "sequence length"},
     FieldFlag{"--micro-batch", "N", "training.micro_batch", "sequences per GPU and step"},
     FieldFlag{"--sharding", "STRATEGY", "strategy.sharding",
-              "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD or DDP"},
+              "how the model is sharded, e.g. FULL_SHARD or DDP"},
     FieldFlag{"--engine", "NAME", "strategy.engine", "native"},
     FieldFlag{"--steps", "N", "run.steps", "training steps"},
     FieldFlag{"--output", "FOLDER", "run.output", "folder that run writes to"},

@@ -105,7 +105,7 @@ Enlarged enlarged(const Job& job, Maximize what, std::int64_t number) {
 
 std::optional<Largest> largest_that_fits(const Job& job, Maximize what, const Hardware& hardware) {
   const std::int64_t step = smallest(what);
-  const ModelGraph model = build_model(job.model);
+  const ModelGraph model = located(job.places, [&] { return build_model(job.model); });
   const auto needed = [&](std::int64_t steps) {
     const Enlarged larger = enlarged(job, what, steps * step);
     return device_bytes(larger.layers ? make_plan(larger.job, build_model(job.model, larger.layers))

@@ -83,8 +83,10 @@ Command add_compare(CLI::App& program, CompareOptions& options) {
   CLI::App* app = program.add_subcommand("compare", "Compares the strategies for a job");
   add_job(*app, options.job, "JOB", "job file (YAML)");
   add_gpus(*app, options.job);
-  app->add_option("--strategies", options.strategies,
-                  "which, e.g. DDP,FULL_SHARD (default DDP,SHARD_GRAD_OP,FULL_SHARD)")
+  app->add_option(
+         "--strategies", options.strategies,
+         "which, e.g. DDP,FULL_SHARD (default DDP,SHARD_GRAD_OP,FULL_SHARD, and HYBRID_SHARD with "
+         "several nodes)")
       ->type_name("A,B")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -105,8 +107,10 @@ Command add_fit(CLI::App& program, FitOptions& options) {
   app->add_option("--maximize", options.maximize, "micro_batch, sequence_length or layers")
       ->type_name("WHAT")
       ->required();
-  app->add_option("--strategies", options.strategies,
-                  "which, e.g. DDP,FULL_SHARD (default DDP,SHARD_GRAD_OP,FULL_SHARD)")
+  app->add_option(
+         "--strategies", options.strategies,
+         "which, e.g. DDP,FULL_SHARD (default DDP,SHARD_GRAD_OP,FULL_SHARD, and HYBRID_SHARD with "
+         "several nodes)")
       ->type_name("A,B")
       ->delimiter(',')
       ->allow_extra_args(false);

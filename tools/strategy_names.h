@@ -12,9 +12,12 @@ namespace shardplan {
 /// InputError.
 Strategy strategy_named(const std::string& where, const std::string& name);
 
-/// What --strategies of a command names, each once; DDP, SHARD_GRAD_OP and FULL_SHARD when it names
-/// none. Throws InputError.
+/// What --strategies of a command names, each once. Throws InputError.
 std::vector<Strategy> strategies_named(std::string_view command,
                                        const std::vector<std::string>& names);
+
+/// What a job is compared under when nothing is named: DDP, SHARD_GRAD_OP, FULL_SHARD, and with
+/// several nodes HYBRID_SHARD.
+std::vector<Strategy> usual_strategies(const Job& job);
 
 }  // namespace shardplan

@@ -43,7 +43,7 @@ class Differentiator {
           std::ranges::any_of(op(vertex).parameters,
                               [&](int p) { return graph.parameters[p].trains(); });
     }
-    if (!needs_gradient_.back()) throw InputError("model.trainable: no parameter is trained");
+    if (!needs_gradient_.back()) throw FieldError("model.trainable", "no parameter is trained");
   }
 
   Tape run() {

@@ -32,10 +32,10 @@ class LossCutter {
         head_(graph.inputs_of(loss_)[0]) {
     const Operator& head = graph.dag[head_];
     if (head.kind != OperatorKind::Linear || boost::out_degree(head_, graph.dag) != 1)
-      throw InputError(
-          fmt::format("training.loss.chunks: the logits are made by {} ({}); expected a linear "
-                      "layer that only the loss reads, or 1 chunk",
-                      head.module, spec(head.kind).name));
+      throw FieldError("training.loss.chunks",
+                       fmt::format("the logits are made by {} ({}); expected a linear "
+                                   "layer that only the loss reads, or 1 chunk",
+                                   head.module, spec(head.kind).name));
     check(tape.backward.empty() || tape.backward.front().vertex == head_,
           "nothing is differentiated ahead of what the loss reads");
   }

@@ -38,9 +38,9 @@ Recomputation::Recomputation(const ModelGraph& graph, const ActivationCheckpoint
   if (checkpointing.kind == Kind::None) return;
   const std::vector<std::string> blocks = block_modules(graph);
   if (blocks.empty())
-    throw InputError(
-        "training.activation_checkpointing: the model has no blocks whose results could be "
-        "computed again");
+    throw FieldError("training.activation_checkpointing",
+                     "the model has no blocks whose results could be "
+                     "computed again");
   std::vector<int> block_of;
   for (std::size_t vertex = 0; vertex < again_.size(); ++vertex) {
     block_of.push_back(deepest_containing(blocks, graph.dag[vertex].module));

@@ -31,8 +31,8 @@ std::vector<std::string> modules_of_class(const ModelGraph& graph,
     std::set<std::string> known;
     for (const Module& module : graph.modules)
       known.insert(module.class_name);
-    throw InputError(fmt::format("strategy.wrap.layer_classes: the model has no '{}'; it has {}",
-                                 name, fmt::join(known, ", ")));
+    throw FieldError("strategy.wrap.layer_classes",
+                     fmt::format("the model has no '{}'; it has {}", name, fmt::join(known, ", ")));
   }
   return wrapped;
 }
@@ -77,7 +77,8 @@ std::vector<std::string> wrapped_modules(const ModelGraph& graph, const WrapPoli
     case WrapPolicy::Kind::Modules:
       for (const std::string& name : policy.names)
         if (std::ranges::none_of(graph.modules, [&](const Module& m) { return m.path == name; }))
-          throw InputError(fmt::format("strategy.wrap.names: the model has no module '{}'", name));
+          throw FieldError("strategy.wrap.names",
+                           fmt::format("the model has no module '{}'", name));
       return policy.names;
     case WrapPolicy::Kind::Size: return modules_of_size(graph, policy.min_params, users);
   }

@@ -8,6 +8,7 @@
 
 #include "planner/planner.h"
 #include "plans/document.h"
+#include "plans/job_reader.h"
 #include "plans/presets.h"
 
 namespace shardplan {
@@ -358,6 +359,27 @@ TEST(Positions, LongerSequencesThanLearnedAreRefused) {
   EXPECT_NO_THROW(make_plan(job, graph_of(tiny_gpt2())));
   job.training.sequence_length = 65;
   EXPECT_THROW(make_plan(job, graph_of(tiny_gpt2())), InputError);
+}
+
+TEST(Positions, OfARefusedFieldAreThoseOfTheFileOrTheFlag) {
+  const Hardware hardware = Hardware::read(data_folder());
+  const std::string cluster = "model: {preset: gpt2}\ncluster: {gpu: h100-sxm-80}\n";
+  const auto complaint = [&](const std::string& yaml, std::vector<Setting> settings) {
+    try {
+      make_plan(parse_job(cluster + yaml, "job.yaml", hardware, settings));
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string file = "training:\n  sequence_length: 2048\n";
+  const std::string what = "training.sequence_length: 2048 is more than the 1024 positions";
+  EXPECT_THAT(complaint(file, {}), StartsWith("job.yaml:4:20: " + what));
+  EXPECT_THAT(complaint(file, {{"training.sequence_length=4096", "--seq 4096"}}),
+              StartsWith("--seq 4096: training.sequence_length: 4096 is more"));
+  EXPECT_THAT(complaint("", {}), StartsWith("training.sequence_length: 4096 is more"));  // default
+  EXPECT_THAT(complaint("", {"model.trainable=[nothing]"}),
+              StartsWith("--set model.trainable=[nothing]: model.trainable: 'nothing' names no "));
 }
 
 TEST(Buffers, AreTheRotaryTables) {

@@ -70,6 +70,13 @@ TEST(SafeTensors, AnUnfinishedFileNeverHasItsName) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("model.safetensors.tmp")));
 }
 
+TEST(SafeTensors, AnUnfinishedFileLeavesNoFolderBehind) {
+  const testing::ScratchFolder scratch;
+  { SafetensorsWriter writer(scratch.path("a/b/model.safetensors"), {}); }
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("a")));
+  EXPECT_TRUE(std::filesystem::exists(scratch.path("")));
+}
+
 TEST(SafeTensors, AllFloatTypesBecomeFloat32) {
   std::string file = file_with(R"({"d":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},)"
                                R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]},)"

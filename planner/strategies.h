@@ -1,0 +1,33 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "plans/job.h"
+
+namespace shardplan {
+
+/// A strategy that can be planned. N: the ranks of the world; G: those of a shard group.
+struct PlannedStrategy {
+  enum class Mesh { Replicated, Sharded, Hybrid };
+
+  Strategy strategy;
+  Mesh mesh;
+  // What a rank holds of the model:
+  std::string_view parameters;
+  std::string_view gradients;
+  std::string_view optimizer_state;
+  std::string_view order;  // of its memory for these
+};
+
+/// All of them, from the one that needs most memory on.
+std::span<const PlannedStrategy> planned_strategies();
+
+/// Its entry; nullptr when it cannot be planned.
+const PlannedStrategy* find_planned(Strategy strategy);
+
+/// "DDP, NO_SHARD, ...".
+std::string names_of_planned_strategies();
+
+}  // namespace shardplan
