@@ -27,8 +27,9 @@ void DocumentBuilder::add(Node node) {
 void DocumentBuilder::begin(Node node) {
   count(node);
   if (!open_.empty() && open_.back().expects_key)
-    fail(node, fmt::format("expected a key, which is a single word, found {}",
-                           node.kind == Node::Kind::Mapping ? "a mapping" : "a list"));
+    fail(node, fmt::format(
+                   "expected a key, which is a single word, found {} (or a bracket is not closed)",
+                   node.kind == Node::Kind::Mapping ? "a mapping" : "a list"));
   if (open_.size() == kDeepest) fail(node, fmt::format("nested more than {} deep", kDeepest));
   Frame frame;
   frame.expects_key = node.kind == Node::Kind::Mapping;

@@ -12,16 +12,11 @@
 #include "plans/verify.h"
 #include "runtime/executor.h"
 #include "simulator/simulate.h"
+#include "tests/fuzz/executed_plans.h"
 
 using namespace shardplan;
 
 namespace {
-
-// What is executed stays small: a fuzzer wants many inputs a second.
-constexpr Bytes kLargestArena = Bytes{1} << 20;
-constexpr std::int64_t kLargestWorld = 3;
-constexpr double kMostFlops = 1e7;
-constexpr std::size_t kMostInstructions = 2000;
 
 std::string folder() {
   const auto path =
@@ -29,29 +24,6 @@ std::string folder() {
   std::filesystem::create_directories(path);
   std::ofstream(path / "tokens.bin", std::ios::binary) << std::string(4096, '\0');
   return path.string();
-}
-
-std::int64_t issues(const ProgramItem& item, const Plan& plan) {
-  std::int64_t once = 0;
-  if (item.segment >= 0)
-    once = plan.segments[item.segment].last - plan.segments[item.segment].first;
-  for (const ProgramItem& inner : item.body)
-    once += issues(inner, plan);
-  return item.count == ProgramItem::kOncePerStep ? once : item.count * once;
-}
-
-bool is_small(const Plan& plan) {
-  if (plan.arena.bytes > kLargestArena || plan.world_size() > kLargestWorld) return false;
-  std::int64_t all = 0;
-  for (const ProgramItem& item : plan.program)
-    all += issues(item, plan);
-  if (all > static_cast<std::int64_t>(kMostInstructions)) return false;
-  double flops = 0;
-  for (const Instruction& instruction : plan.instructions)
-    if (const auto* compute = std::get_if<Compute>(&instruction.operation))
-      flops += flops_of(compute->kernel, compute->attributes);
-  return flops * static_cast<double>(all + 1) / static_cast<double>(plan.instructions.size() + 1) <
-         kMostFlops;
 }
 
 /// One step of a plan without faults touches only what is its own, whatever it computes.

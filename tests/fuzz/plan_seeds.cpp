@@ -6,6 +6,8 @@
 
 #include "planner/model.h"
 #include "planner/planner.h"
+#include "plans/error.h"
+#include "tests/fuzz/executed_plans.h"
 #include "tests/models/tiny_models.h"
 
 namespace {
@@ -54,6 +56,7 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   for (const Seed& seed : seeds()) {
     const Plan plan = make_plan(seed.job, seed.model);
+    check(is_small(plan), "the fuzzer executes its seeds");
     std::ofstream(fmt::format("{}/{}", argv[1], seed.name)) << to_json(plan);
   }
 }
