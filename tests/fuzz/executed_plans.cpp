@@ -6,7 +6,7 @@ namespace shardplan {
 namespace {
 
 constexpr Bytes kLargestArena = Bytes{1} << 20;
-constexpr std::int64_t kLargestWorld = 3;
+constexpr std::int64_t kMostRanks = 3;
 constexpr double kMostFlops = 1e7;
 constexpr std::size_t kMostInstructions = 2000;
 
@@ -22,7 +22,7 @@ std::int64_t issues(const ProgramItem& item, const Plan& plan) {
 }  // namespace
 
 bool is_small(const Plan& plan) {
-  if (plan.arena.bytes > kLargestArena || plan.world_size() > kLargestWorld) return false;
+  if (plan.arena.bytes > kLargestArena || plan.world_size() > kMostRanks) return false;
   std::int64_t all = 0;
   for (const ProgramItem& item : plan.program)
     all += issues(item, plan);
