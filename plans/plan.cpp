@@ -72,6 +72,13 @@ std::string_view to_string(Sink sink) { return text_of(kSinkNames, sink); }
 std::string_view to_string(Why why) { return text_of(kWhyNames, why); }
 std::string_view kind_of(const Operation& operation) { return kKindNames[operation.index()]; }
 
+bool is_collective(const Operation& operation) {
+  return std::holds_alternative<AllGather>(operation) ||
+         std::holds_alternative<ReduceScatter>(operation) ||
+         std::holds_alternative<AllReduce>(operation) ||
+         std::holds_alternative<Broadcast>(operation);
+}
+
 std::vector<InstructionId> unroll(const Plan& plan, int repeats) {
   std::vector<InstructionId> order;
   for (const ProgramItem& item : plan.program)

@@ -156,6 +156,8 @@ using Operation = std::variant<Alloc, Free, Compute, Copy, Fill, AllGather, Redu
                                AllReduce, Broadcast, Read, Write, HostWait>;
 /// The kind's name in JSON: "alloc", "all_gather", ...
 std::string_view kind_of(const Operation& operation);
+/// True for what the ranks of a group do together.
+bool is_collective(const Operation& operation);
 
 enum class Why { Data, Reuse, Throttle };
 constexpr int kWhys = 3;

@@ -202,6 +202,8 @@ class StructureCheck {
   }
 
   void check_references(const Instruction& instruction) {
+    if (is_collective(instruction.operation) && instruction.stream == Stream::Host)
+      fault(instruction.name, "", "is a collective on the host stream, which has no communicator");
     if (instruction.unit != -1 && !in_range(instruction.unit, plan_.units))
       fault(instruction.name, "", "names a unit that does not exist");
     for (const Wait& wait : instruction.after)

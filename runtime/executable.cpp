@@ -19,13 +19,6 @@ namespace {
 constexpr std::array<std::string_view, 3> kScalars{"learning_rate", "bias_correction1",
                                                    "bias_correction2"};
 
-bool is_collective(const Operation& operation) {
-  return std::holds_alternative<AllGather>(operation) ||
-         std::holds_alternative<ReduceScatter>(operation) ||
-         std::holds_alternative<AllReduce>(operation) ||
-         std::holds_alternative<Broadcast>(operation);
-}
-
 /// What can be planned but not executed is refused by name.
 void expect_kernel(const Plan& plan, const Instruction& instruction) {
   const auto refuse = [&](const std::string& why) {
@@ -59,11 +52,8 @@ void expect_executable(const Plan& plan) {
       throw InputError(
           fmt::format("buffer '{}' lies in {} memory, CPU ranks have device memory only",
                       buffer.name, to_string(buffer.space)));
-  for (const Instruction& instruction : plan.instructions) {
+  for (const Instruction& instruction : plan.instructions)
     expect_kernel(plan, instruction);
-    if (is_collective(instruction.operation) && instruction.stream == Stream::Host)
-      throw InputError(fmt::format("'{}': the host stream has no collectives", instruction.name));
-  }
   for (const std::string& name : plan.scalars)
     if (std::ranges::find(kScalars, name) == kScalars.end())
       throw InputError(fmt::format("scalar '{}' is not known, expected one of {}", name,

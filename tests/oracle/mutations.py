@@ -11,8 +11,8 @@ ATTENTION = "kernels/cpu/attention.cpp"
 OPTIMIZER = "kernels/cpu/optimizer.cpp"
 CROSS_ENTROPY = "kernels/cpu/cross_entropy.cpp"
 LAUNCH = "runtime/cpu_kernels.cpp"
-EXECUTOR = "runtime/executor.cpp"
-COLLECTIVES = "runtime/comm/thread_communicator.cpp"
+JOB_RESOURCES = "runtime/job_resources.cpp"
+COLLECTIVES = "runtime/comm/rank_order_sum.cpp"
 LAYOUT = "planner/passes/layout.cpp"
 LEARNING_RATE = "plans/job.cpp"
 
@@ -65,14 +65,14 @@ MUTATIONS = {
     ],
     "no clipping": [(LAUNCH, "max_norm > 0 ?", "max_norm < 0 ?")],
     "lr one step late": [
-        (EXECUTOR, "learning_rate(optimizer, job.training.schedule, step, job.run.steps)",
+        (JOB_RESOURCES, "learning_rate(optimizer, job.training.schedule, step, job.run.steps)",
          "learning_rate(optimizer, job.training.schedule, std::max(0, static_cast<int>(step) - 1), job.run.steps)"),
     ],
     "cosine runs to zero": [(LEARNING_RATE, "optimizer.lr * schedule.min_lr_ratio", "0")],
     "adam eps 1e-6": [(OPTIMIZER, "static_cast<float>(step.eps)", "1e-6F")],
     "adam beta2 0.999": [
         (LAUNCH, ".beta2 = call.real(Attribute::Beta2)", ".beta2 = 0.999"),
-        (EXECUTOR, "std::pow(optimizer.beta2,", "std::pow(0.999,"),
+        (JOB_RESOURCES, "std::pow(optimizer.beta2,", "std::pow(0.999,"),
     ],
     "decay coupled (L2) instead of decoupled": [
         (LAUNCH, "? AdamStep::Decay::Decoupled", "? AdamStep::Decay::Coupled"),

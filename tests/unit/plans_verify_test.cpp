@@ -108,6 +108,11 @@ TEST_F(Verify, CatchesACollectiveOfTheWrongSize) {
   expect_fault("all_gather.root.forward", "root.forward.unsharded_parameters", "where");
 }
 
+TEST_F(Verify, CatchesACollectiveOnTheHostStream) {
+  at("all_gather.root.forward").stream = Stream::Host;
+  expect_fault("all_gather.root.forward", "", "on the host stream");
+}
+
 TEST_F(Verify, CatchesAMissingOptimizerStep) {
   drop("model.layers.1.adam");
   expect_fault("", "model.layers.1.parameters", "updated 0 times in a step");
