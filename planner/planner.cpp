@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <vector>
 
 #include "planner/model.h"
 #include "planner/passes/arena.h"
@@ -13,61 +14,12 @@
 #include "planner/passes/whole_parameters.h"
 #include "planner/passes/wrap.h"
 #include "planner/strategies.h"
+#include "planner/torch/torch_plan.h"
+#include "planner/unsupported.h"
 #include "plans/error.h"
 
 namespace shardplan {
 namespace {
-
-[[noreturn]] void fail_unsupported(const std::string& field, std::string_view value,
-                                   std::string_view supported) {
-  throw FieldError(field, fmt::format("{} is not supported yet; supported: {}", value, supported));
-}
-
-/// float16 can be asked for, and needs loss scaling, which is not planned.
-void refuse_float16(const std::string& field, Dtype dtype) {
-  if (dtype == Dtype::Float16) fail_unsupported(field, to_string(dtype), "float32, bfloat16");
-}
-
-void refuse_float16(const Job& job) {
-  refuse_float16("model.dtype", job.model.dtype);
-  if (job.model.lora) refuse_float16("model.lora.dtype", job.model.lora->dtype);
-  const auto& precision = job.strategy.mixed_precision;
-  if (!precision) return;
-  refuse_float16("strategy.mixed_precision.param", precision->param);
-  refuse_float16("strategy.mixed_precision.reduce", precision->reduce);
-  refuse_float16("strategy.mixed_precision.buffer", precision->buffer);
-}
-
-/// Engines other than our own, and what only they do.
-void refuse_other_engines(const StrategyJob& strategy) {
-  const Engine engine = strategy.engine.value_or(Engine::Native);
-  if (engine != Engine::Native) fail_unsupported("strategy.engine", to_string(engine), "native");
-  const Profile profile = strategy.profile.value_or(Profile::Cuda);
-  if (profile != Profile::Cuda && !is_cpu(profile))
-    fail_unsupported("strategy.profile", to_string(profile), "cpu-onednn, cpu-reference, cuda");
-  if (!strategy.framework_version.empty())
-    fail_unsupported("strategy.framework_version", strategy.framework_version, "null");
-  if (!strategy.use_orig_params) fail_unsupported("strategy.use_orig_params", "false", "true");
-  if (strategy.expandable_segments)
-    fail_unsupported("strategy.allocator.expandable_segments", "true", "false");
-  if (strategy.cpu_offload != CpuOffload{})
-    fail_unsupported("strategy.cpu_offload", "to move parts to the host",
-                     "{params: false, optimizer: false, activations: false}");
-}
-
-/// What a job may ask for and no pass plans yet.
-void refuse_unplanned(const Job& job) {
-  refuse_other_engines(job.strategy);
-  refuse_float16(job);
-  if (job.model.dtype != Dtype::Float32)  // stored and optimised in it, not only computed in it
-    fail_unsupported("model.dtype", to_string(job.model.dtype),
-                     "float32, with strategy.mixed_precision for what is computed");
-  if (job.training.optimizer.state_dtype != Dtype::Float32)
-    fail_unsupported("training.optimizer.state_dtype",
-                     to_string(job.training.optimizer.state_dtype), "float32");
-  if (job.training.attention != AttentionKind::Sdpa)
-    fail_unsupported("training.attention", "eager", "sdpa");
-}
 
 /// The divisor of `whole` that is nearest to `wanted`; the smaller of two.
 std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
@@ -124,6 +76,7 @@ std::int64_t span_of(const Job& job, std::int64_t group) {
 /// The device's own kernels, unless the job names others.
 Profile profile_of(const Job& job) {
   if (job.strategy.profile) return *job.strategy.profile;
+  if (job.strategy.engine.value_or(Engine::Native) != Engine::Native) return Profile::TorchEager;
   return job.cluster.gpu.is_cpu() ? Profile::CpuOneDnn : Profile::Cuda;
 }
 
@@ -146,7 +99,7 @@ double model_flops(const Tape& tape) {
   return flops;
 }
 
-Plan plan_of(const Job& job, const ModelGraph& graph) {
+Plan plan_of(const Job& job, const ModelGraph& graph, const torch::Setup& setup) {
   refuse_unplanned(job);
   const Sizes sizes = job.training.sizes();
   check_positions(graph, sizes);
@@ -165,10 +118,16 @@ Plan plan_of(const Job& job, const ModelGraph& graph) {
                                      .loss_chunks = job.training.loss_chunks,
                                      .checkpointing = job.training.activation_checkpointing});
   plan.model_flops_per_token = model_flops(tape) / static_cast<double>(sizes.batch * sizes.time);
-  const std::vector<ParameterPlace> places = lay_out(plan, graph, wrap(graph, tape, job));
+  const std::vector<ParameterGroup> groups = wrap(graph, tape, job);
+  const std::vector<ParameterPlace> places = lay_out(plan, graph, groups);
   if (plan.units.size() == 1 && plan.mesh.shard > 1)
     plan.remarks.emplace_back(
         "one unit: the whole model is gathered at once; strategy.wrap makes more of it");
+  if (is_torch(plan.profile)) {
+    torch::schedule(plan, graph, groups, setup);
+    add_data_waits(plan);
+    return plan;
+  }
   schedule(plan, graph, tape, places);
   add_data_waits(plan);
   pack_arena(plan);
@@ -183,7 +142,11 @@ Plan make_plan(const Job& job) {
 }
 
 Plan make_plan(const Job& job, const ModelGraph& graph) {
-  return located(job.places, [&] { return plan_of(job, graph); });
+  return make_plan(job, graph, torch::Setup{});
+}
+
+Plan make_plan(const Job& job, const ModelGraph& graph, const torch::Setup& setup) {
+  return located(job.places, [&] { return plan_of(job, graph, setup); });
 }
 
 }  // namespace shardplan

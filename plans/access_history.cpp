@@ -1,5 +1,7 @@
 #include "plans/access_history.h"
 
+#include <algorithm>
+
 namespace shardplan {
 namespace {
 
@@ -39,6 +41,12 @@ std::vector<Bytes> arena_addresses(const Plan& plan) {
     if (!inside) next += buffer.bytes();
   }
   return addresses;
+}
+
+bool must_wait(const Instruction& later, Stream earlier) {
+  if (std::holds_alternative<Alloc>(later.operation)) return false;
+  const auto* free = std::get_if<Free>(&later.operation);
+  return free == nullptr || std::ranges::find(free->used_on, earlier) == free->used_on.end();
 }
 
 AccessHistory::AccessHistory(const Plan& plan, const std::vector<Bytes>& addresses)

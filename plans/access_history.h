@@ -15,6 +15,10 @@ std::vector<Bytes> separate_addresses(const Plan& plan);
 /// it.
 std::vector<Bytes> arena_addresses(const Plan& plan);
 
+/// Whether `later` must wait for an access to the same bytes on another stream: an allocation is
+/// new memory, and a free leaves the streams that it names to the allocator (record_stream).
+bool must_wait(const Instruction& later, Stream earlier);
+
 /// Who touched which bytes, along an issue order: for every cell its last write and, by stream, the
 /// last read since.
 class AccessHistory {

@@ -45,6 +45,7 @@ bool works_in_place(const Plan& plan, const Instruction& instruction, std::size_
   if (!compute)
     return std::holds_alternative<AllReduce>(instruction.operation) ||
            std::holds_alternative<Broadcast>(instruction.operation);
+  if (is_torch(plan.profile)) return true;  // add_(), and optimizers
   static const InPlace kInPlace = in_place_operands();
   if (kInPlace.contains({compute->kernel, read, write})) return true;
   const OperandTypes types = operand_types(compute->kernel, compute->attributes, plan.profile);

@@ -94,6 +94,13 @@ WrapPolicy::Kind wrap_policy_from(std::string_view name) {
   return value_of(kWrapNames, name, "wrap policy");
 }
 
+Engine engine_for(Strategy sharding, Engine wanted) {
+  if (wanted == Engine::Native || wanted == Engine::DeepSpeed) return wanted;
+  if (sharding == Strategy::Ddp) return wanted == Engine::Replicate ? wanted : Engine::Ddp;
+  if (sharding == Strategy::NoShard) return wanted == Engine::Fsdp1 ? wanted : Engine::Replicate;
+  return wanted == Engine::Fsdp1 ? wanted : Engine::Fsdp2;
+}
+
 std::string_view to_string(BackwardPrefetch prefetch) { return name_of(kPrefetchNames, prefetch); }
 BackwardPrefetch backward_prefetch_from(std::string_view name) {
   return value_of(kPrefetchNames, name, "backward prefetch");
@@ -132,6 +139,11 @@ OptimizerJob::Implementation implementation_from(std::string_view name) {
 std::string_view to_string(AttentionKind attention) { return name_of(kAttentionNames, attention); }
 AttentionKind attention_from(std::string_view name) {
   return value_of(kAttentionNames, name, "attention");
+}
+
+void set_sharding(Job& job, Strategy sharding) {
+  job.strategy.sharding = sharding;
+  job.strategy.engine = engine_for(sharding, job.strategy.engine.value_or(Engine::Native));
 }
 
 void set_world(Job& job, int gpus) {

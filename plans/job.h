@@ -34,6 +34,9 @@ enum class Engine { Native, Fsdp1, Fsdp2, Ddp, Replicate, DeepSpeed };
 std::string_view to_string(Engine engine);
 Engine engine_from(std::string_view name);
 
+/// Of PyTorch's engines the one that does this sharding, `wanted` where it does; ours does all.
+Engine engine_for(Strategy sharding, Engine wanted);
+
 /// Low-rank adapters beside frozen linear layers, as PEFT adds them.
 struct LoraJob {
   int rank = 16;
@@ -136,6 +139,7 @@ struct StrategyJob {
   std::optional<MixedPrecision> mixed_precision;
   std::optional<ReshardAfterForward> reshard_after_forward;  // null: as `sharding` says
   BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
+  int backward_prefetch_units = 1;  // fsdp2, by set_modules_to_backward_prefetch
   int forward_prefetch = 0;
   bool limit_all_gathers = true;
   CpuOffload cpu_offload;
@@ -242,6 +246,9 @@ struct Job {
   int world_size() const { return cluster.world_size(); }
   bool operator==(const Job&) const = default;
 };
+
+/// Sets the sharding, and with it the engine where the job's does not do it.
+void set_sharding(Job& job, Strategy sharding);
 
 /// Sets the world to `gpus`: one node when the GPU's usual node holds them, else whole nodes.
 /// Throws InputError when they do not divide into nodes.

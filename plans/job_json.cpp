@@ -128,7 +128,11 @@ json strategy_json(const StrategyJob& strategy) {
   const auto name_or_null = [](const auto& value) {
     return value ? json(to_string(*value)) : json();
   };
-  const bool prefetches = strategy.backward_prefetch != BackwardPrefetch::None;
+  json backward_prefetch;
+  if (strategy.backward_prefetch_units > 1)
+    backward_prefetch = strategy.backward_prefetch_units;
+  else if (strategy.backward_prefetch != BackwardPrefetch::None)
+    backward_prefetch = to_string(strategy.backward_prefetch);
   return {{"sharding", to_string(strategy.sharding)},
           {"engine", name_or_null(strategy.engine)},
           {"profile", name_or_null(strategy.profile)},
@@ -139,7 +143,7 @@ json strategy_json(const StrategyJob& strategy) {
           {"wrap", wrap_json(strategy.wrap)},
           {"mixed_precision", precision_json(strategy.mixed_precision)},
           {"reshard_after_forward", reshard_json(strategy.reshard_after_forward)},
-          {"backward_prefetch", prefetches ? json(to_string(strategy.backward_prefetch)) : json()},
+          {"backward_prefetch", std::move(backward_prefetch)},
           {"forward_prefetch", strategy.forward_prefetch},
           {"limit_all_gathers", strategy.limit_all_gathers},
           {"cpu_offload",

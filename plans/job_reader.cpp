@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <initializer_list>
 
@@ -170,7 +171,10 @@ WrapPolicy read_wrap(Fields fields) {
 }
 
 void read_prefetch(Fields& fields, StrategyJob& strategy) {
-  if (fields.find_any("backward_prefetch") != nullptr) {
+  const Node* backward = fields.find("backward_prefetch");
+  if (backward != nullptr && !backward->text.empty() && std::isdigit(backward->text.front()) != 0) {
+    fields.read("backward_prefetch", strategy.backward_prefetch_units, 1, 1024);
+  } else if (fields.find_any("backward_prefetch") != nullptr) {
     strategy.backward_prefetch = BackwardPrefetch::None;  // what null means here
     read_name(fields, "backward_prefetch", strategy.backward_prefetch, backward_prefetch_from);
   }

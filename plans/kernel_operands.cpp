@@ -250,6 +250,7 @@ OperandTypes own_operands(Kernel kernel, const Attributes& a) {
       const Extent all = Extent(a.integer(Attribute::Batch)) * a.integer(Attribute::Time);
       return {{rows * in, tokens(all)}, {kSum, rows * in}};
     }
+    case Kernel::Elementwise: return {.reads = {}, .writes = {}, .more_reads = kAny};
     case Kernel::SumSquares: return {.reads = {}, .writes = {kSum}, .more_reads = kAny};
     case Kernel::GradientNorm: return {{kSum}, {one, one}};
     case Kernel::Adam:

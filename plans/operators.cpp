@@ -140,6 +140,7 @@ constexpr std::array kKernelNames{
     EnumName{Kernel::GradientNorm, "gradient_norm"},
     EnumName{Kernel::Adam, "adam"},
     EnumName{Kernel::Sgd, "sgd"},
+    EnumName{Kernel::Elementwise, "elementwise"},
 };
 
 constexpr std::array kProfileNames{

@@ -247,6 +247,7 @@ enum class Kernel {
   GradientNorm,
   Adam,
   Sgd,
+  Elementwise,  // any of PyTorch's that is as fast as its operands move: copies, norms, reductions
 };
 std::string_view to_string(Kernel kernel);
 /// Throws InputError for an unknown name.
@@ -257,6 +258,10 @@ enum class Profile { CpuOneDnn, CpuReference, Cuda, TorchEager, TorchCompile };
 std::string_view to_string(Profile profile);
 /// Throws InputError that lists the names.
 Profile profile_from(std::string_view name);
+/// True for PyTorch's kernels.
+constexpr bool is_torch(Profile profile) {
+  return profile == Profile::TorchEager || profile == Profile::TorchCompile;
+}
 /// True for our own kernels on a CPU.
 constexpr bool is_cpu(Profile profile) {
   return profile == Profile::CpuOneDnn || profile == Profile::CpuReference;

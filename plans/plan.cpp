@@ -31,8 +31,9 @@ std::string_view text_of(const Names& names, Enum value) {
 
 void unroll(const Plan& plan, const ProgramItem& item, int repeats,
             std::vector<InstructionId>& order) {
-  const std::int64_t times = item.count == ProgramItem::kOncePerStep
-                                 ? repeats
+  const std::int64_t times = item.count == ProgramItem::kOncePerStep ? repeats
+                             : item.count == ProgramItem::kFirstStep
+                                 ? 1
                                  : std::min<std::int64_t>(item.count, repeats);
   for (std::int64_t pass = 0; pass < times; ++pass) {
     if (item.segment >= 0) {
@@ -47,6 +48,7 @@ void unroll(const Plan& plan, const ProgramItem& item, int repeats,
 
 /// Reads of targets in one pass of the loop over the steps.
 std::int64_t target_reads(const Plan& plan, const ProgramItem& item) {
+  if (item.count == ProgramItem::kFirstStep) return 0;  // as many as any other
   std::int64_t reads = 0;
   if (item.segment >= 0) {
     const Segment& segment = plan.segments[item.segment];

@@ -60,7 +60,7 @@ enum class Group { World, Shard, Replicate, Span };
 constexpr int kGroups = 4;
 std::string_view to_string(Group group);
 
-/// A tensor's home in memory. `elems` is padded and equal on all ranks.
+/// A tensor's home in memory. `elems` is the most that a rank holds, and what operands refer to.
 struct Buffer {
   std::string name;
   Category category = Category::Temporaries;
@@ -68,9 +68,14 @@ struct Buffer {
   std::int64_t elems = 0;
   Space space = Space::Device;
   bool resident = false;  // alive from init to the end of the program
-  Bytes offset = -1;      // in the arena of its space; -1 until packed
+  Bytes offset = -1;      // in the arena of its space; -1 until packed, and without an arena
+  std::vector<std::int64_t> class_elems = {};  // by rank class, where ranks hold less than others
 
   Bytes bytes() const { return elems * size_of(dtype); }
+  /// What a rank of that class allocates.
+  Bytes bytes(std::size_t rank_class) const {
+    return class_elems.empty() ? bytes() : class_elems[rank_class] * size_of(dtype);
+  }
 
   bool operator==(const Buffer&) const = default;
 };
@@ -217,7 +222,8 @@ struct Unit {
   std::int64_t elems = 0;         // without the padding at the ends of the slices
   std::int64_t padded_elems = 0;  // whole size: that of all slices
   std::int64_t shard_elems = 0;   // what one rank owns, padded
-  BufferId parameter = -1;        // resident: the shard, or the whole when replicated
+  BufferId parameter = -1;        // resident: the shard, or the whole when replicated; -1: every
+                                  // parameter has a buffer of its own (PyTorch's)
 
   /// Ranks that share the unit.
   std::int64_t shards() const {
@@ -255,7 +261,8 @@ struct Segment {
 
 /// A node of the program tree: runs its segment, or its body in order, `count` times.
 struct ProgramItem {
-  static constexpr std::int64_t kOncePerStep = -1;  // count: job.run.steps
+  static constexpr std::int64_t kOncePerStep = -1;  // count: all of job.run.steps that are left
+  static constexpr std::int64_t kFirstStep = -2;    // count: once, a step that differs from others
   std::int64_t count = 1;
   int segment = -1;               // index into Plan::segments; -1: the body
   std::vector<ProgramItem> body;  // nested loops: micro-steps inside steps
@@ -304,6 +311,7 @@ struct Plan {
   std::vector<ProgramItem> program;
   std::vector<std::string> scalars;  // columns of values that change from step to step
   ArenaSize arena;
+  bool expandable_segments = false;  // of the caching allocator, where there is one
   std::int64_t parameter_count = 0;
   std::optional<Bytes> buffers_bytes;  // non-trainable state of the model
   double model_flops_per_token = 0;    // forward + backward, without recomputation
@@ -316,6 +324,9 @@ struct Plan {
 
   bool operator==(const Plan&) const = default;
 };
+
+/// True for plans whose buffers come and go by `alloc` and `free`; the others lie in an arena.
+constexpr bool has_allocator(Profile profile) { return is_torch(profile); }
 
 /// Bytes that a view spans.
 inline Bytes bytes_of(const Plan& plan, const View& view) {

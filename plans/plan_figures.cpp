@@ -31,23 +31,32 @@ std::int64_t parameters_of(const Plan& plan) {
   return elems;
 }
 
-}  // namespace
+void expect(std::vector<Fault>& faults, std::string_view what, std::int64_t stated,
+            std::int64_t actual) {
+  if (stated != actual)
+    faults.push_back({"", "", fmt::format("states {} {}, has {}", stated, what, actual)});
+}
 
-void check_figures(const Plan& plan, std::vector<Fault>& faults) {
-  const auto expect = [&](std::string_view what, std::int64_t stated, std::int64_t actual) {
-    if (stated != actual)
-      faults.push_back({"", "", fmt::format("states {} {}, has {}", stated, what, actual)});
-  };
-  expect("bytes of arena", plan.arena.bytes, end_of_arena(plan));
-  expect("bytes as the largest sum in issue order", plan.arena.issue_order_bytes,
+void check_arena(const Plan& plan, std::vector<Fault>& faults) {
+  expect(faults, "bytes of arena", plan.arena.bytes, end_of_arena(plan));
+  expect(faults, "bytes as the largest sum in issue order", plan.arena.issue_order_bytes,
          largest_sum(plan));
-  expect("parameters", plan.parameter_count, parameters_of(plan));
   if (plan.arena.live_bound_bytes < plan.arena.issue_order_bytes ||
       plan.arena.live_bound_bytes > plan.arena.bytes)
     faults.push_back({"", "",
                       fmt::format("states {} bytes as the live bound, which lies between the "
                                   "largest sum in issue order and the arena",
                                   plan.arena.live_bound_bytes)});
+}
+
+}  // namespace
+
+void check_figures(const Plan& plan, std::vector<Fault>& faults) {
+  if (has_allocator(plan.profile))
+    expect(faults, "bytes of arena", plan.arena.bytes, 0);
+  else
+    check_arena(plan, faults);
+  expect(faults, "parameters", plan.parameter_count, parameters_of(plan));
   if (!std::isfinite(plan.model_flops_per_token) || plan.model_flops_per_token < 0)
     faults.push_back({"", "", "states no number of floating-point operations"});
 }

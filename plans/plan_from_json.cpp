@@ -45,8 +45,16 @@ class Names {
   std::vector<std::string_view> order_;
 };
 
+std::vector<std::int64_t> integers_from(const JsonCursor& json, std::int64_t most) {
+  std::vector<std::int64_t> values;
+  for (const JsonCursor& value : json.elements())
+    values.push_back(value.integer(0, most));
+  return values;
+}
+
 Buffer buffer_from(const JsonCursor& json) {
-  json.allow_only({"name", "category", "dtype", "elems", "space", "resident", "offset"});
+  json.allow_only(
+      {"name", "category", "dtype", "elems", "space", "resident", "offset", "class_elems"});
   Buffer buffer;
   buffer.name = json.at("name").text();
   buffer.category = json.at("category").enumerator<Category>(kCategories);
@@ -55,6 +63,8 @@ Buffer buffer_from(const JsonCursor& json) {
   buffer.space = json.at("space").enumerator<Space>(kSpaces);
   buffer.resident = json.at("resident").boolean();
   if (const auto offset = json.find("offset")) buffer.offset = offset->integer(0, kMaxTotalBytes);
+  if (const auto classes = json.find("class_elems"))
+    buffer.class_elems = integers_from(*classes, buffer.elems);
   return buffer;
 }
 
@@ -65,13 +75,6 @@ Initializer initializer_from(const JsonCursor& json) {
   if (kind.text() == "zeros") return {Initializer::Kind::Zeros};
   if (kind.text() != "normal") kind.fail("expected one of normal, ones, zeros");
   return {Initializer::Kind::Normal, json.at("standard_deviation").real()};
-}
-
-std::vector<std::int64_t> integers_from(const JsonCursor& json, std::int64_t most) {
-  std::vector<std::int64_t> values;
-  for (const JsonCursor& value : json.elements())
-    values.push_back(value.integer(0, most));
-  return values;
 }
 
 UnitSlice slice_from(const JsonCursor& json, std::int64_t unit_elems) {
@@ -335,15 +338,17 @@ class ProgramReader {
       if (name) result.segment = segment(*name, once);
       if (!name) result.body = body(json.at("body"), once);
     }
-    const std::int64_t times =
-        result.count == ProgramItem::kOncePerStep ? kStepsWalked : result.count;
+    const std::int64_t times = result.count == ProgramItem::kOncePerStep
+                                   ? kStepsWalked
+                                   : std::max<std::int64_t>(result.count, 1);
     instructions += times * std::max<std::int64_t>(once, 1);  // a loop of nothing costs time too
     return result;
   }
 
   static std::int64_t count(const JsonCursor& json) {
     if (!json.is_text()) return json.integer(1, kMaxRepeat);
-    if (json.text() != "steps") json.fail("expected a number or \"steps\"");
+    if (json.text() == "first") return ProgramItem::kFirstStep;
+    if (json.text() != "steps") json.fail("expected a number, \"first\" or \"steps\"");
     return ProgramItem::kOncePerStep;
   }
 
@@ -397,6 +402,8 @@ void read_sizes(const JsonCursor& root, Plan& plan) {
   plan.arena.bytes = device.at("arena_bytes").integer(0, kMaxTotalBytes);
   plan.arena.issue_order_bytes = device.at("issue_order_bytes").integer(0, kMaxTotalBytes);
   plan.arena.live_bound_bytes = device.at("live_bound_bytes").integer(0, kMaxTotalBytes);
+  if (const auto expandable = device.find("expandable_segments"))
+    plan.expandable_segments = expandable->boolean();
   const JsonCursor model = root.at("model");
   plan.parameter_count = model.at("parameters").integer(0, kMaxElems);
   if (const auto buffers = model.find("buffers_bytes"))

@@ -28,13 +28,15 @@ std::string_view to_string(Initializer::Kind kind) {
 }
 
 Json json_of(const Buffer& buffer) {
-  return {{"name", buffer.name},
-          {"category", to_string(buffer.category)},
-          {"dtype", to_string(buffer.dtype)},
-          {"elems", buffer.elems},
-          {"space", to_string(buffer.space)},
-          {"resident", buffer.resident},
-          {"offset", buffer.offset < 0 ? Json() : Json(buffer.offset)}};
+  Json json{{"name", buffer.name},
+            {"category", to_string(buffer.category)},
+            {"dtype", to_string(buffer.dtype)},
+            {"elems", buffer.elems},
+            {"space", to_string(buffer.space)},
+            {"resident", buffer.resident},
+            {"offset", buffer.offset < 0 ? Json() : Json(buffer.offset)}};
+  if (!buffer.class_elems.empty()) json["class_elems"] = buffer.class_elems;
+  return json;
 }
 
 Json json_of(const UnitParameter& parameter) {
@@ -147,7 +149,9 @@ Json segments_of(const Plan& plan) {
 Json json_of(const ProgramItem& item, const Plan& plan) {
   if (item.count == 1 && item.segment >= 0) return plan.segments[item.segment].name;
   Json json;
-  json["repeat"] = item.count == ProgramItem::kOncePerStep ? Json("steps") : Json(item.count);
+  json["repeat"] = item.count == ProgramItem::kOncePerStep ? Json("steps")
+                   : item.count == ProgramItem::kFirstStep ? Json("first")
+                                                           : Json(item.count);
   if (item.segment >= 0) {
     json["segment"] = plan.segments[item.segment].name;
     return json;
@@ -212,6 +216,8 @@ std::string to_json(const Plan& plan) {
       {"units", Json::array()},
       {"streams", streams_of(plan)},
       {"scalars", plan.scalars}};
+  if (has_allocator(plan.profile))
+    json["spaces"]["device"]["expandable_segments"] = plan.expandable_segments;
   for (const RankClass& ranks : plan.classes)
     json["classes"].push_back({{"ranks", ranks_of(ranks)}, {"valid", ranks.valid}});
   for (const Buffer& buffer : plan.buffers)

@@ -8,6 +8,7 @@
 
 #include "plans/access_history.h"
 #include "plans/aliasing.h"
+#include "plans/allocations.h"
 #include "plans/extent.h"
 #include "plans/job_agreement.h"
 #include "plans/launch_structure.h"
@@ -49,7 +50,7 @@ class StructureCheck {
     check_program();
     if (!faults_.empty()) return std::move(faults_);  // what follows builds upon all that
     check_job(plan_, faults_);
-    addresses_ = arena_addresses(plan_);
+    addresses_ = has_allocator(plan_.profile) ? separate_addresses(plan_) : arena_addresses(plan_);
     for (const Instruction& instruction : plan_.instructions) {
       const std::size_t before = faults_.size();
       check_references(instruction);
@@ -58,6 +59,7 @@ class StructureCheck {
                  instruction.operation);
       if (faults_.size() == before) check_aliasing(plan_, addresses_, instruction, faults_);
     }
+    if (faults_.empty() && has_allocator(plan_.profile)) check_allocations(plan_, faults_);
     if (faults_.empty()) check_figures(plan_, faults_);
     return std::move(faults_);
   }
@@ -71,7 +73,11 @@ class StructureCheck {
     if (buffer.elems < 0 || buffer.elems > kMostElems)
       return fault("", buffer.name,
                    fmt::format("has {} elements, expected 0 to 2^53", buffer.elems));
-    if (buffer.space != Space::Device) return;
+    if (!buffer.class_elems.empty() &&
+        (buffer.class_elems.size() != plan_.classes.size() ||
+         *std::ranges::max_element(buffer.class_elems) > buffer.elems))
+      fault("", buffer.name, "has not one size per rank class, each at most its own");
+    if (buffer.space != Space::Device || has_allocator(plan_.profile)) return;
     if (buffer.offset < 0 || buffer.offset > plan_.arena.bytes - buffer.bytes())
       fault("", buffer.name,
             fmt::format("{} bytes from {} on are not inside the arena of {} bytes", buffer.bytes(),
@@ -81,15 +87,17 @@ class StructureCheck {
   }
 
   void check_unit(const Unit& unit) {
-    if (!in_range(unit.parameter, plan_.buffers))
+    const bool by_parameter = has_allocator(plan_.profile) && unit.parameter == -1;
+    if (!by_parameter && !in_range(unit.parameter, plan_.buffers))
       return fault("", "", fmt::format("unit {} names a buffer that does not exist", unit.name));
-    const Buffer& buffer = plan_.buffers[unit.parameter];
+    const Buffer unit_buffer{.name = unit.name, .elems = unit.shard_elems, .resident = true};
+    const Buffer& buffer = by_parameter ? unit_buffer : plan_.buffers[unit.parameter];
     if (Extent(unit.shard_elems) * plan_.mesh.shard != Extent(unit.padded_elems) ||
         unit.elems > unit.padded_elems)
       fault("", buffer.name, "the shards of its unit do not add up to the padded flat parameter");
     if (buffer.elems != unit.shard_elems || !buffer.resident)
       fault("", buffer.name, "is not the resident shard of its unit");
-    check_slices(unit);
+    check_slices(unit, buffer.name);
     std::int64_t end = 0;
     for (const UnitParameter& parameter : unit.parameters) {
       if (parameter.at < end || parameter.elems < 1)
@@ -109,8 +117,7 @@ class StructureCheck {
     if (end > unit.padded_elems) fault("", buffer.name, "its parameters do not fit its size");
   }
 
-  void check_slices(const Unit& unit) {
-    const std::string& name = plan_.buffers[unit.parameter].name;
+  void check_slices(const Unit& unit, const std::string& name) {
     std::int64_t end = 0;
     bool trainable = true;
     for (const UnitSlice& slice : unit.slices) {
@@ -170,8 +177,9 @@ class StructureCheck {
     int step_loops = 0;
     for (const ProgramItem& item : plan_.program) {
       const bool steps = item.count == ProgramItem::kOncePerStep;
+      const bool first_step = item.count == ProgramItem::kFirstStep && step_loops == 0;
       step_loops += steps ? 1 : 0;
-      check_item(item, steps);
+      check_item(item, steps || first_step);
     }
     if (step_loops != 1)
       fault("", "", fmt::format("the program has {} loops over the steps, not one", step_loops));
@@ -182,11 +190,11 @@ class StructureCheck {
       fault("", "", fmt::format("the program runs segment {}, which does not exist", item.segment));
     else if (item.segment >= 0 && !in_step)
       check_outside_steps(plan_.segments[item.segment]);
-    if (item.count < 0 && item.count != ProgramItem::kOncePerStep)
+    if (item.count < 0 && item.count != ProgramItem::kOncePerStep &&
+        item.count != ProgramItem::kFirstStep)
       fault("", "", fmt::format("the program repeats something {} times", item.count));
     for (const ProgramItem& inner : item.body) {
-      if (inner.count == ProgramItem::kOncePerStep)
-        fault("", "", "the loop over the steps is inside another loop");
+      if (inner.count < 0) fault("", "", "the loop over the steps is inside another loop");
       check_item(inner, in_step);
     }
   }
@@ -274,7 +282,7 @@ class StructureCheck {
         read.source == Source::Targets && i.writes[0].elems == training.micro_batch;
     if (!per_sequence)
       check_size(i, i.writes[0], Extent(training.micro_batch) * training.sequence_length);
-    check_dtype(i, i.writes[0], {Dtype::Int32});
+    check_dtype(i, i.writes[0], {is_torch(plan_.profile) ? Dtype::Int64 : Dtype::Int32});
   }
   void check_operands(const Instruction& i, const Write& write) {
     if (!has_operands(i, 1, 0)) return;
@@ -344,7 +352,10 @@ class StructureCheck {
         fault(i.name, "", "contributes to a unit that does not exist");
   }
 
-  void check_operands(const Instruction& i, const Compute&) { check_launch(plan_, i, faults_); }
+  /// PyTorch's launches name what they cost like, not one of our kernels with its operands.
+  void check_operands(const Instruction& i, const Compute&) {
+    if (!is_torch(plan_.profile)) check_launch(plan_, i, faults_);
+  }
 
   const Plan& plan_;
   std::vector<Bytes> addresses_;

@@ -85,7 +85,8 @@ class CostOf {
 
 void issue(const Plan& plan, const ProgramItem& item, int steps, IssueOrder& order) {
   const bool loop_over_steps = item.count == ProgramItem::kOncePerStep;
-  const std::int64_t times = loop_over_steps ? steps : item.count;
+  const bool first_step = item.count == ProgramItem::kFirstStep;
+  const std::int64_t times = loop_over_steps ? steps : first_step ? 1 : item.count;
   for (std::int64_t pass = 0; pass < times; ++pass) {
     if (item.segment >= 0) {
       const Segment& segment = plan.segments[item.segment];
@@ -94,7 +95,7 @@ void issue(const Plan& plan, const ProgramItem& item, int steps, IssueOrder& ord
     }
     for (const ProgramItem& inner : item.body)
       issue(plan, inner, steps, order);
-    if (loop_over_steps) order.step_ends.push_back(order.ids.size());
+    if (loop_over_steps || first_step) order.step_ends.push_back(order.ids.size());
   }
 }
 
@@ -113,7 +114,7 @@ IssueOrder issue_order(const Plan& plan, int steps) {
   IssueOrder order;
   for (const ProgramItem& item : plan.program) {
     issue(plan, item, steps, order);
-    if (!order.step_ends.empty()) return order;
+    if (item.count == ProgramItem::kOncePerStep) return order;
   }
   order.step_ends.push_back(order.ids.size());
   return order;

@@ -7,6 +7,7 @@
 
 #include "plans/lifetimes.h"
 #include "plans/run_phases.h"
+#include "simulator/memory_replay.h"
 
 namespace shardplan {
 namespace {
@@ -87,23 +88,12 @@ void fill_phases(const Plan& plan, std::span<const InstructionId> order,
   }
 }
 
-}  // namespace
-
-RankMemory rank_memory(const Plan& plan, const CostConstants& costs) {
+void measure_arena(const Plan& plan, RankMemory& memory) {
   const std::vector<InstructionId> order = unroll(plan, 1);
   const std::vector<Lifetime> lives = lifetimes(plan, order);
   const std::vector<Bytes> live = live_bytes(plan, lives, order.size());
-  const bool gpu = !plan.job.cluster.gpu.is_cpu();
-
-  RankMemory memory;
   memory.peak_allocated_bytes = plan.arena.bytes;
   memory.peak_reserved_bytes = plan.arena.bytes;
-  memory.device_context_bytes = gpu ? costs.device_context_bytes : 0;
-  memory.communicator_bytes = gpu ? communicators(plan) * costs.communicator_bytes : 0;
-  memory.library_workspace_bytes = 0;  // workspaces are buffers of the plan
-  memory.peak_device_bytes = *memory.peak_reserved_bytes + *memory.device_context_bytes +
-                             *memory.communicator_bytes + *memory.library_workspace_bytes;
-  memory.host_bytes = host_bytes(plan);
   if (const LivePeak peak = live_peak(live); peak.position >= 0) {
     const Instruction& instruction = plan.instructions[order[peak.position]];
     memory.peak_at = instruction.name;
@@ -111,6 +101,56 @@ RankMemory rank_memory(const Plan& plan, const CostConstants& costs) {
     memory.at_peak = by_category(plan, lives, peak.position);
   }
   fill_phases(plan, order, lives, live, memory);
+}
+
+CategoryBytes known(const MemoryReplay::Categories& categories) {
+  CategoryBytes bytes;
+  std::ranges::copy(categories, bytes.begin());
+  return bytes;
+}
+
+void play_allocations(const Plan& plan, const CostConstants& costs, std::size_t rank_class,
+                      RankMemory& memory) {
+  const std::vector<InstructionId> order = unroll(plan, 1);
+  const std::vector<RunPhases> phases = run_phases(plan);
+  MemoryReplay replay(plan, rank_class, reuse_times(plan, costs, order));
+  Bytes peak = -1;
+  for (std::size_t p = 0; p < order.size(); ++p) {
+    replay.issue(order[p]);
+    const Instruction& instruction = plan.instructions[order[p]];
+    const Bytes allocated = replay.allocator().use().allocated;
+    for (int phase = 0; phase < kRunPhases; ++phase) {
+      if (!phases[p][phase]) continue;
+      PhaseMemory& seen = memory.phases[phase];
+      if (!seen.peak_bytes || allocated > *seen.peak_bytes)
+        seen = {allocated, {}, instruction.name, known(replay.by_category())};
+      seen.end_bytes = allocated;
+    }
+    if (allocated <= peak) continue;
+    peak = allocated;
+    memory.peak_at = instruction.name;
+    memory.peak_phase = to_string(instruction.phase);
+    memory.at_peak = known(replay.by_category());
+  }
+  memory.peak_allocated_bytes = replay.allocator().peak().allocated;
+  memory.peak_reserved_bytes = replay.allocator().peak().reserved;
+}
+
+}  // namespace
+
+RankMemory rank_memory(const Plan& plan, const CostConstants& costs, std::size_t rank_class) {
+  RankMemory memory;
+  if (has_allocator(plan.profile))
+    play_allocations(plan, costs, rank_class, memory);
+  else
+    measure_arena(plan, memory);
+  const bool gpu = !plan.job.cluster.gpu.is_cpu();
+  memory.device_context_bytes = gpu ? costs.device_context_bytes : 0;
+  memory.communicator_bytes = gpu ? communicators(plan) * costs.communicator_bytes : 0;
+  memory.library_workspace_bytes = 0;  // workspaces are buffers of the plan
+  memory.peak_device_bytes = *memory.peak_reserved_bytes + *memory.device_context_bytes +
+                             *memory.communicator_bytes + *memory.library_workspace_bytes;
+  memory.host_bytes = host_bytes(plan);
   return memory;
 }
 

@@ -166,25 +166,32 @@ Bytes owned_parameters(const Plan& plan, std::int64_t rank) {
   for (const RankClass& ranks : plan.classes)
     if (ranks.first <= rank && rank <= ranks.last)
       for (std::size_t u = 0; u < ranks.valid.size(); ++u)
-        bytes += ranks.valid[u] * size_of(plan.buffers[plan.units[u].parameter].dtype);
+        bytes += ranks.valid[u] * size_of(plan.job.model.dtype);
   return bytes;
 }
 
 void add_memory(const Plan& plan, const CostConstants& constants, Report& report) {
   const GpuSpec& gpu = plan.job.cluster.gpu;
-  const RankMemory memory = rank_memory(plan, constants);
   report.limit_bytes = gpu.memory_bytes;
   report.limit_from =
       fmt::format("memory_bytes of {}", gpu.key.empty() ? "the job's GPU" : gpu.key);
-  report.fits = *memory.peak_device_bytes <= gpu.memory_bytes;
-  // Classes do not tell replicas of a shard group apart; all have the memory of one padded size.
+  // Classes do not tell replicas of a shard group apart. With an arena all ranks have the memory of
+  // one padded size.
   const bool replicas = plan.ranks_in_classes() < plan.world_size();
+  const bool alike = !has_allocator(plan.profile) || plan.classes.size() == 1;
   const std::vector<RankClass> all{{0, plan.world_size() - 1, {}}};
-  for (const RankClass& ranks : replicas ? all : plan.classes) {
-    const std::string name = ranks.first == ranks.last
-                                 ? fmt::format("{}", ranks.first)
-                                 : fmt::format("{}-{}", ranks.first, ranks.last);
-    report.ranks.push_back({name, memory, owned_parameters(plan, ranks.first)});
+  const std::vector<RankClass>& classes = replicas && alike ? all : plan.classes;
+  report.fits = true;
+  for (std::size_t c = 0; c < classes.size(); ++c) {
+    std::string name = classes[c].first == classes[c].last
+                           ? fmt::format("{}", classes[c].first)
+                           : fmt::format("{}-{}", classes[c].first, classes[c].last);
+    if (replicas && !alike) name += fmt::format(" of every {}", plan.ranks_in_classes());
+    const bool same = alike && c > 0;
+    report.ranks.push_back(
+        {name, same ? report.ranks.front().memory : rank_memory(plan, constants, c),
+         owned_parameters(plan, classes[c].first)});
+    if (*report.ranks.back().memory.peak_device_bytes > gpu.memory_bytes) report.fits = false;
   }
 }
 
@@ -214,7 +221,7 @@ Report simulate(const Plan& plan, const CostConstants& costs, const SimulateOpti
   const Simulation simulation = run(plan, costs);
   Report report;
   report.world_size = plan.world_size();
-  report.arena = plan.arena;
+  if (!has_allocator(plan.profile)) report.arena = plan.arena;
   add_memory(plan, costs, report);
   add_communication(simulation, report);
   report.time = time_report(simulation);

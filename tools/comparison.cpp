@@ -87,7 +87,7 @@ std::vector<ComparedStrategy> compare_strategies(const Job& job,
     on_row(strategy);
     ComparedStrategy& row = rows.emplace_back();
     Job variant = job;
-    variant.strategy.sharding = strategy;
+    set_sharding(variant, strategy);
     row.strategy = strategy;
     row.plan = verified_plan(variant);
     row.report = simulate(row.plan, hardware.costs(row.plan.profile));

@@ -136,12 +136,12 @@ std::string assumptions_text(const Plan& plan) {
   const Job& job = plan.job;
   const TrainingJob& training = job.training;
   return fmt::format(
-      "Predicts {}, PyTorch engines (fsdp2, ddp, deepspeed) are not modelled yet; assumes {} x {}, "
-      "micro-batch {}, {} tokens a sequence, {}, {}; change with --gpu, --gpus, --micro-batch, "
-      "--seq, --set FIELD=VALUE.\n",
+      "Predicts {}; assumes {} x {}, micro-batch {}, {} tokens a sequence, {}, {}; change with "
+      "--gpu, --gpus, --micro-batch, --seq, --set FIELD=VALUE. {}.\n",
       who_executes(job, plan.profile), plan.world_size(), job.cluster.gpu.name,
       training.micro_batch, training.sequence_length, to_string(training.optimizer.name),
-      checkpointing_text(training.activation_checkpointing));
+      checkpointing_text(training.activation_checkpointing),
+      is_torch(plan.profile) ? "Of PyTorch: " + assumed_of_torch(job) : std::string(kOtherEngines));
 }
 
 std::string comparison_text(const std::vector<ComparedStrategy>& rows, std::optional<double> tokens,

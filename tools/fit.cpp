@@ -10,7 +10,7 @@ FittedStrategy fit_strategy(const Job& job, Strategy strategy, Maximize what,
                             const Hardware& hardware) {
   FittedStrategy row{.strategy = strategy};
   Job variant = job;
-  variant.strategy.sharding = strategy;
+  set_sharding(variant, strategy);
   row.largest = largest_that_fits(variant, what, hardware);
   const std::int64_t shown = row.largest ? row.largest->number : smallest(what);
   const Enlarged larger = enlarged(variant, what, shown);

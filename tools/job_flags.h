@@ -29,7 +29,7 @@ inline constexpr std::array kFieldFlags{
     FieldFlag{"--micro-batch", "N", "training.micro_batch", "sequences per GPU and step"},
     FieldFlag{"--sharding", "STRATEGY", "strategy.sharding",
               "how the model is sharded, e.g. FULL_SHARD or DDP"},
-    FieldFlag{"--engine", "NAME", "strategy.engine", "native"},
+    FieldFlag{"--engine", "NAME", "strategy.engine", "native, fsdp2, fsdp1, ddp or replicate"},
     FieldFlag{"--steps", "N", "run.steps", "training steps"},
     FieldFlag{"--output", "FOLDER", "run.output", "folder that run writes to"},
 };

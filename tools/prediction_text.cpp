@@ -130,6 +130,9 @@ std::string arena_text(const Report& report, const RankMemory& memory) {
                             static_cast<double>(report.arena->bytes) / static_cast<double>(bound),
                             format_bytes(bound));
     table.add({"arena", format_bytes(report.arena->bytes), quality});
+  } else {
+    table.add({"allocated, peak", or_dash(memory.peak_allocated_bytes), "max_memory_allocated"});
+    table.add({"reserved, peak", or_dash(memory.peak_reserved_bytes), "max_memory_reserved"});
   }
   table.add({"device_context", or_dash(memory.device_context_bytes), ""});
   table.add({"communicator", or_dash(memory.communicator_bytes), ""});
@@ -216,16 +219,31 @@ std::string checkpointing_text(const ActivationCheckpointing& checkpointing) {
   return fmt::format("checkpointed: {}", fmt::join(names, ", "));
 }
 
+const std::string_view kOtherEngines =
+    "PyTorch's: --engine fsdp2, fsdp1, ddp, replicate; deepspeed is not modelled yet";
+
 std::string who_executes(const Job& job, Profile profile) {
   const auto& precision = job.strategy.mixed_precision;
-  return fmt::format("shardplan's own kernels (engine {}, profile {}, {})",
+  return fmt::format("{} (engine {}, profile {}, {})",
+                     is_torch(profile) ? "PyTorch 2.11" : "shardplan's own kernels",
                      to_string(job.strategy.engine.value_or(Engine::Native)), to_string(profile),
                      to_string(precision ? precision->param : job.model.dtype));
 }
 
+/// What of PyTorch a prediction takes for granted; each is worth memory.
+std::string assumed_of_torch(const Job& job) {
+  return fmt::format(
+      "{} optimizer, expandable_segments {}, flash attention, float32 loss inside the wrapped "
+      "model "
+      "with its logits held",
+      to_string(job.training.optimizer.implementation),
+      job.strategy.expandable_segments ? "on" : "off");
+}
+
 std::string headline(const Plan& plan) {
-  return fmt::format("Predicts {}; PyTorch engines (fsdp2, ddp, deepspeed) are not modelled yet.\n",
-                     who_executes(plan.job, plan.profile));
+  return fmt::format("Predicts {}; {}.\n", who_executes(plan.job, plan.profile),
+                     is_torch(plan.profile) ? "assumes " + assumed_of_torch(plan.job)
+                                            : std::string(kOtherEngines));
 }
 
 std::string summary_text(const Plan& plan, const Report& report) {

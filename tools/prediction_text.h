@@ -14,6 +14,10 @@ std::string who_executes(const Job& job, Profile profile);
 std::string checkpointing_text(const ActivationCheckpointing& checkpointing);
 
 /// The first line of an answer: what it predicts, and what it does not.
+/// What is assumed of PyTorch; for plans of its engines.
+std::string assumed_of_torch(const Job& job);
+/// How to have PyTorch predicted instead of our own engine.
+extern const std::string_view kOtherEngines;
 std::string headline(const Plan& plan);
 
 /// Model, world, strategy, training and plan, a line each.

@@ -37,8 +37,7 @@ std::vector<Change> changes_of(const Job& job) {
     apply(changes.back().job);
   };
   if (job.strategy.sharding != Strategy::FullShard && job.world_size() > 1)
-    add("--sharding FULL_SHARD",
-        [](Job& changed) { changed.strategy.sharding = Strategy::FullShard; });
+    add("--sharding FULL_SHARD", [](Job& changed) { set_sharding(changed, Strategy::FullShard); });
   if (const std::int64_t half = job.training.micro_batch / 2; half > 0)
     add(fmt::format("--micro-batch {}", half),
         [&](Job& changed) { changed.training.micro_batch = half; });
@@ -56,7 +55,13 @@ std::vector<Change> changes_of(const Job& job) {
 }  // namespace
 
 Bytes device_bytes(const Plan& plan, const Hardware& hardware) {
-  return rank_memory(plan, hardware.costs(plan.profile)).peak_device_bytes.value_or(0);
+  Bytes most = 0;
+  const std::size_t classes = has_allocator(plan.profile) ? plan.classes.size() : 1;
+  for (std::size_t rank_class = 0; rank_class < classes; ++rank_class)
+    most = std::max(
+        most,
+        rank_memory(plan, hardware.costs(plan.profile), rank_class).peak_device_bytes.value_or(0));
+  return most;
 }
 
 std::string text_of(const Remedy& remedy) {

@@ -49,6 +49,11 @@ void expect_options(const RunOptions& options) {
 /// The plan as CPU ranks can execute it.
 LoadedPlan executable_plan(const JobFlags& flags, const Hardware& hardware) {
   LoadedPlan loaded = load_plan(flags, hardware);
+  if (is_torch(loaded.plan.profile))
+    throw InputError(
+        fmt::format("run: {} is executed by PyTorch itself; run executes engine native, --engine "
+                    "native",
+                    who_executes(loaded.plan.job, loaded.plan.profile)));
   const Job job = on_cpu(loaded.plan.job, hardware);
   if (job == loaded.plan.job) return loaded;
   std::string note = fmt::format(

@@ -18,6 +18,12 @@ std::size_t count_waits(const Plan& plan) {
 }
 
 std::string proof_text(const Plan& plan, const Palette& palette) {
+  if (has_allocator(plan.profile))
+    return fmt::format(
+        "{}: no two of its {} instructions race on any of {} ranks, none deadlocks, every buffer "
+        "is used while it is allocated and every gradient reduced once; {} buffers, {} waits.\n",
+        palette(Tone::Good, "proved"), plan.instructions.size(), plan.world_size(),
+        plan.buffers.size(), count_waits(plan));
   return fmt::format(
       "{}: every interleaving of its {} instructions gives the same bits on {} ranks ({} rank "
       "{}), and none deadlocks; {} buffers, {} waits, arena {}.\n",

@@ -17,8 +17,8 @@ BufferId Emitter::buffer(std::string name, Category category, std::int64_t elems
   return static_cast<BufferId>(plan_.buffers.size()) - 1;
 }
 
-BufferId Emitter::resident(std::string name, Category category, std::int64_t elems) {
-  const BufferId id = buffer(std::move(name), category, elems);
+BufferId Emitter::resident(std::string name, Category category, std::int64_t elems, Dtype dtype) {
+  const BufferId id = buffer(std::move(name), category, elems, dtype);
   plan_.buffers[id].resident = true;
   return id;
 }

@@ -27,7 +27,11 @@ class Emitter {
   BufferId buffer(std::string name, Category category, std::int64_t elems,
                   Dtype dtype = Dtype::Float32);
   /// The same, alive through the whole program.
-  BufferId resident(std::string name, Category category, std::int64_t elems);
+  BufferId resident(std::string name, Category category, std::int64_t elems,
+                    Dtype dtype = Dtype::Float32);
+  void set_class_elems(BufferId id, std::vector<std::int64_t> class_elems) {
+    plan_.buffers[id].class_elems = std::move(class_elems);
+  }
   View whole(BufferId id) const { return {id, 0, plan_.buffers[id].elems}; }
 
   InstructionId emit(std::string name, const Slot& slot, Operation operation,

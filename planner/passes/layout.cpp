@@ -4,10 +4,12 @@
 #include <set>
 #include <utility>
 
+#include "planner/passes/whole_parameters.h"
+
 namespace shardplan {
 namespace {
 
-constexpr std::int64_t kAlignedElems = 4;  // 16 bytes of float32: FSDP1's _ALIGNMENT
+constexpr Bytes kAlignment = 16;  // FSDP1's _ALIGNMENT
 
 /// Real elements (padding at the end excluded) in the part of a slice that `rank` of the shard
 /// group owns.
@@ -19,6 +21,10 @@ std::int64_t valid_elems(const UnitSlice& slice, std::int64_t part, std::int64_t
 std::vector<RankClass> rank_classes(const Plan& plan) {
   const std::int64_t group = plan.mesh.shard;
   std::set<std::int64_t> borders{0, group};
+  // Which parameters a rank has a part of differs from rank to rank: the first and the last stand
+  // for themselves, the second for all others.
+  if (plan.job.strategy.engine == Engine::Fsdp1 && plan.job.strategy.use_orig_params && group > 1)
+    borders.insert({1, group - 1});
   for (const Unit& unit : plan.units)
     for (const UnitSlice& slice : unit.slices) {
       const std::int64_t part = slice.elems / group;
@@ -42,12 +48,33 @@ std::vector<RankClass> rank_classes(const Plan& plan) {
   return classes;
 }
 
+/// How parameters become slices.
+struct LayoutRules {
+  bool per_parameter = false;
+  bool sorted = true;              // what is alike stands together, in slices of its own
+  std::int64_t aligned_elems = 1;  // parameters begin at multiples of it
+};
+
+/// FSDP2 cuts every parameter by itself. FSDP1 flattens a unit in its modules' order; with
+/// use_orig_params parameters are aligned, in the dtype that they are gathered in.
+LayoutRules rules_of(const Job& job) {
+  const StrategyJob& strategy = job.strategy;
+  const bool fsdp1 = strategy.engine == Engine::Fsdp1;
+  LayoutRules rules;
+  rules.per_parameter = strategy.engine == Engine::Fsdp2 || strategy.layout == Layout::PerParameter;
+  rules.sorted = !fsdp1;
+  if (rules.per_parameter || (fsdp1 && !strategy.use_orig_params)) return rules;
+  const Dtype dtype = fsdp1 ? parameter_dtype(job) : Dtype::Float32;
+  rules.aligned_elems = kAlignment / size_of(dtype);
+  return rules;
+}
+
 /// Lays the parameters of one unit out.
 class UnitLayout {
  public:
   UnitLayout(const Plan& plan, const ModelGraph& graph, const std::string& name)
       : graph_(graph),
-        per_parameter_(plan.job.strategy.layout == Layout::PerParameter),
+        rules_(rules_of(plan.job)),
         matrices_only_(plan.job.training.optimizer.decay == OptimizerJob::Decay::Matrices),
         group_(plan.mesh.shard) {
     unit_.name = name;
@@ -55,6 +82,7 @@ class UnitLayout {
 
   /// What is trained first, what decays first among it.
   void sort(std::vector<int>& parameters) const {
+    if (!rules_.sorted) return;
     std::ranges::stable_sort(parameters, {}, [&](int index) {
       return std::pair(!graph_.parameters[index].trains(), !decays(graph_.parameters[index]));
     });
@@ -78,8 +106,9 @@ class UnitLayout {
 
   void add(const Parameter& parameter) {
     UnitSlice* slice = unit_.slices.empty() ? nullptr : &unit_.slices.back();
-    if (slice == nullptr || per_parameter_ || slice->trainable != parameter.trains() ||
-        slice->decays != decays(parameter)) {
+    if (slice == nullptr || rules_.per_parameter ||
+        (rules_.sorted &&
+         (slice->trainable != parameter.trains() || slice->decays != decays(parameter)))) {
       close_slice();
       const std::int64_t at = slice == nullptr ? 0 : slice->at + slice->elems;
       unit_.slices.push_back(
@@ -88,7 +117,7 @@ class UnitLayout {
     }
     const std::int64_t elems = parameter.elements();
     const std::int64_t at =
-        slice->at + (per_parameter_ ? 0 : round_up(slice->valid, kAlignedElems));
+        slice->at + (rules_.per_parameter ? 0 : round_up(slice->valid, rules_.aligned_elems));
     unit_.parameters.push_back({parameter.name, parameter.shape, parameter.initializer, at, elems});
     slice->valid = at + elems - slice->at;
   }
@@ -97,17 +126,19 @@ class UnitLayout {
   void close_slice() {
     if (unit_.slices.empty()) return;
     UnitSlice& slice = unit_.slices.back();
-    if (per_parameter_) {
+    if (rules_.per_parameter) {
       const auto& shape = unit_.parameters.back().shape;
       const std::int64_t rows = shape.empty() ? 1 : shape.front();
       slice.elems = ceil_div(rows, group_) * (slice.valid / rows) * group_;
     } else {
-      slice.elems = round_up(round_up(slice.valid, kAlignedElems), group_);
+      const std::int64_t aligned =
+          rules_.sorted ? round_up(slice.valid, rules_.aligned_elems) : slice.valid;
+      slice.elems = round_up(aligned, group_);
     }
   }
 
   const ModelGraph& graph_;
-  const bool per_parameter_;
+  const LayoutRules rules_;
   const bool matrices_only_;
   const std::int64_t group_;
   Unit unit_;

@@ -44,19 +44,6 @@ BufferId clip_coefficient(Emitter& emitter, const std::vector<BufferId>& gradien
   return coefficient;
 }
 
-Compute optimizer_kernel(const OptimizerJob& optimizer, double weight_decay) {
-  if (optimizer.name == OptimizerJob::Name::Sgd)
-    return {Kernel::Sgd,
-            {{Attribute::Momentum, optimizer.momentum}, {Attribute::WeightDecay, weight_decay}}};
-  const bool decoupled = optimizer.name == OptimizerJob::Name::AdamW;
-  return {Kernel::Adam,
-          {{Attribute::Beta1, optimizer.beta1},
-           {Attribute::Beta2, optimizer.beta2},
-           {Attribute::Epsilon, optimizer.eps},
-           {Attribute::WeightDecay, weight_decay},
-           {Attribute::DecoupledDecay, decoupled ? 1 : 0}}};
-}
-
 /// A stretch of a unit's shard that one launch updates: slices that are alike, side by side.
 struct Stretch {
   std::int64_t at = 0;
@@ -76,6 +63,19 @@ std::vector<Stretch> stretches(const Unit& unit) {
 }
 
 }  // namespace
+
+Compute optimizer_kernel(const OptimizerJob& optimizer, double weight_decay) {
+  if (optimizer.name == OptimizerJob::Name::Sgd)
+    return {Kernel::Sgd,
+            {{Attribute::Momentum, optimizer.momentum}, {Attribute::WeightDecay, weight_decay}}};
+  const bool decoupled = optimizer.name == OptimizerJob::Name::AdamW;
+  return {Kernel::Adam,
+          {{Attribute::Beta1, optimizer.beta1},
+           {Attribute::Beta2, optimizer.beta2},
+           {Attribute::Epsilon, optimizer.eps},
+           {Attribute::WeightDecay, weight_decay},
+           {Attribute::DecoupledDecay, decoupled ? 1 : 0}}};
+}
 
 std::vector<std::string> optimizer_scalars(const OptimizerJob& optimizer) {
   if (optimizer.name == OptimizerJob::Name::Sgd) return {"learning_rate"};

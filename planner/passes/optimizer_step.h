@@ -12,6 +12,9 @@ namespace shardplan {
 void emit_optimizer_step(Emitter& emitter, const GradientPath& gradients, const ModelState& state,
                          BufferId loss);
 
+/// The update of parameters that decay by `weight_decay`.
+Compute optimizer_kernel(const OptimizerJob& optimizer, double weight_decay);
+
 /// Names of the values that its kernels take from step to step: Plan::scalars.
 std::vector<std::string> optimizer_scalars(const OptimizerJob& optimizer);
 

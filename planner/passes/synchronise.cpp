@@ -36,7 +36,8 @@ class Synchroniser {
     };
     std::array<Need, kStreams> needed;
     history_.for_each_conflict(id, [&](std::int32_t position, const View& view) {
-      if (walk_.covers(position)) return;
+      if (walk_.covers(position) || !must_wait(plan_.instructions[id], walk_.stream_of(position)))
+        return;
       Need& latest = needed[static_cast<int>(walk_.stream_of(position))];
       if (position > latest.position) latest = {position, reason(position, view)};
     });

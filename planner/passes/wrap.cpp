@@ -74,12 +74,7 @@ std::vector<std::string> wrapped_modules(const ModelGraph& graph, const WrapPoli
     case WrapPolicy::Kind::Transformer:
       return modules_of_class(
           graph, policy.layer_classes.empty() ? graph.block_classes : policy.layer_classes);
-    case WrapPolicy::Kind::Modules:
-      for (const std::string& name : policy.names)
-        if (std::ranges::none_of(graph.modules, [&](const Module& m) { return m.path == name; }))
-          throw FieldError("strategy.wrap.names",
-                           fmt::format("the model has no module '{}'", name));
-      return policy.names;
+    case WrapPolicy::Kind::Modules: return policy.names;
     case WrapPolicy::Kind::Size: return modules_of_size(graph, policy.min_params, users);
   }
   return {};
@@ -104,15 +99,35 @@ std::vector<std::string> common_module_of_users(const ModelGraph& graph) {
   return common;
 }
 
+/// "model.norm, lm_head": both modules. Throws InputError for one that is not in the model.
+std::vector<std::string> modules_named(const ModelGraph& graph, const std::string& name) {
+  constexpr std::string_view kSeparator = ", ";
+  std::vector<std::string> paths;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find(kSeparator, begin), name.size());
+    paths.push_back(name.substr(begin, end - begin));
+    begin = end + kSeparator.size();
+  }
+  for (const std::string& path : paths)
+    if (std::ranges::none_of(graph.modules, [&](const Module& m) { return m.path == path; }))
+      throw FieldError("strategy.wrap.names", fmt::format("the model has no module '{}'", path));
+  return paths;
+}
+
 std::vector<ParameterGroup> fsdp_units(const ModelGraph& graph, const WrapPolicy& policy) {
   const std::vector<std::string> users = common_module_of_users(graph);
-  std::vector<std::string> modules{""};
-  std::ranges::copy(wrapped_modules(graph, policy, users), std::back_inserter(modules));
-  std::vector<ParameterGroup> groups{{"root", {}}};
-  for (std::size_t m = 1; m < modules.size(); ++m)
-    groups.push_back({modules[m], {}});
+  std::vector<ParameterGroup> groups{{"root", {}, {""}}};
+  for (const std::string& name : wrapped_modules(graph, policy, users))
+    groups.push_back({name, {}, modules_named(graph, name)});
+  std::vector<std::string> modules;
+  std::vector<std::size_t> group_of;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const std::string& path : groups[g].modules) {
+      modules.push_back(path);
+      group_of.push_back(g);
+    }
   for (std::size_t parameter = 0; parameter < users.size(); ++parameter)
-    groups[deepest_containing(modules, users[parameter])].parameters.push_back(
+    groups[group_of[deepest_containing(modules, users[parameter])]].parameters.push_back(
         static_cast<int>(parameter));
   std::erase_if(groups, [](const ParameterGroup& group) { return group.parameters.empty(); });
   return groups;
@@ -166,7 +181,9 @@ int deepest_containing(std::span<const std::string> modules, const std::string& 
 }
 
 std::vector<ParameterGroup> wrap(const ModelGraph& graph, const Tape& tape, const Job& job) {
-  if (job.strategy.sharding == Strategy::Ddp) return ddp_buckets(graph, tape, job.strategy.ddp);
+  const bool buckets =
+      job.strategy.sharding == Strategy::Ddp && job.strategy.engine != Engine::Replicate;
+  if (buckets) return ddp_buckets(graph, tape, job.strategy.ddp);
   return fsdp_units(graph, job.strategy.wrap);
 }
 

@@ -12,8 +12,9 @@ namespace shardplan {
 
 /// Parameters that one collective moves together: an FSDP unit or a DDP bucket.
 struct ParameterGroup {
-  std::string name;             // module path, "root", "bucket.0" or "frozen"
-  std::vector<int> parameters;  // into ModelGraph::parameters, in flat order
+  std::string name;                       // module path, "root", "bucket.0" or "frozen"
+  std::vector<int> parameters;            // into ModelGraph::parameters, in flat order
+  std::vector<std::string> modules = {};  // paths of what is wrapped; "" is the root
 };
 
 /// Index of the deepest of `modules` that contains `path` or is it ("" is the root and contains

@@ -12,8 +12,10 @@
 #include "tests/oracle/allocator.h"
 #include "tests/oracle/arena.h"
 #include "tests/oracle/bandwidth.h"
+#include "tests/oracle/collectives.h"
 #include "tests/oracle/configs.h"
 #include "tests/oracle/launch.h"
+#include "tests/oracle/memory.h"
 #include "tests/oracle/mutants.h"
 #include "tests/oracle/numerics.h"
 
@@ -62,6 +64,22 @@ int run_program(int argc, char** argv) {
       [&](Form form) { return bandwidth(measurements, form); })
       ->add_option("FILE", measurements, "CSV with the columns of nccl-tests")
       ->required();
+
+  std::string memory_file;
+  std::string memory_filter;
+  CLI::App* memory_command = add("memory", "Memory of PyTorch's engines, by case", [&](Form form) {
+    return memory(memory_file, memory_filter, form);
+  });
+  memory_command->add_option("FILE", memory_file, "Models, cases and their figures")->required();
+  memory_command->add_option("--filter", memory_filter, "Only cases whose ids hold this");
+
+  std::string collectives_file;
+  std::string collectives_filter;
+  CLI::App* collectives_command =
+      add("collectives", "Collectives of PyTorch's engines, by case",
+          [&](Form form) { return collectives(collectives_file, collectives_filter, form); });
+  collectives_command->add_option("FILE", collectives_file, "Models, cases and lists")->required();
+  collectives_command->add_option("--filter", collectives_filter, "Only cases whose ids hold this");
 
   std::string config_folder;
   add("configs", "Parameter counts of config.json files",

@@ -1,0 +1,29 @@
+#include "planner/torch/engine.h"
+
+#include <algorithm>
+
+#include "plans/units.h"
+
+namespace shardplan::torch {
+
+std::vector<std::int64_t> local_elems(const Plan& plan, const Parameter& parameter) {
+  const std::int64_t elems = parameter.elements();
+  const std::int64_t rows = parameter.shape.empty() ? 1 : parameter.shape.front();
+  const std::int64_t chunk = ceil_div(rows, plan.mesh.shard);
+  std::vector<std::int64_t> local;
+  for (const RankClass& ranks : plan.classes) {
+    const std::int64_t shard = plan.mesh.shard > 1 ? ranks.first : 0;
+    local.push_back(std::clamp<std::int64_t>(rows - shard * chunk, 0, chunk) * (elems / rows));
+  }
+  return local;
+}
+
+std::unique_ptr<Engine> make_engine(const Process& process) {
+  switch (process.job().strategy.engine.value_or(shardplan::Engine::Fsdp2)) {
+    case shardplan::Engine::Fsdp1: return make_fsdp1(process);
+    case shardplan::Engine::Ddp: return make_ddp(process);
+    default: return make_fsdp2(process);
+  }
+}
+
+}  // namespace shardplan::torch

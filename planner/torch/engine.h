@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "planner/passes/wrap.h"
+#include "planner/torch/aten.h"
+#include "plans/model_graph.h"
+#include "plans/plan.h"
+
+namespace shardplan::torch {
+
+/// What an engine is built upon; all outlive it.
+struct Process {
+  Host& host;
+  Graph& autograd;
+  Aten& aten;
+  const ModelGraph& model;
+  const std::vector<ParameterGroup>& groups;  // by unit
+  View buffers;                               // of the model; no elements: it has none
+
+  const Plan& plan() const { return host.plan(); }
+  const Job& job() const { return plan().job; }
+};
+
+/// A tensor that the optimizer updates, and its gradient.
+struct Trained {
+  std::string name;
+  View parameter;
+  View gradient;
+  std::vector<std::int64_t> class_elems;  // by rank class: elements that a rank updates
+  int unit = -1;
+  std::vector<std::int64_t> class_tensors = {};  // by rank class: how many; empty: one
+};
+
+/// A data-parallel engine: what it does where PyTorch calls its hooks.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  /// Makes what wrapping the model makes.
+  virtual void init() = 0;
+  /// The first step is unlike the others, in this process or on the wire.
+  virtual bool first_step_differs() const { return false; }
+  /// What it changes between the first step and the second.
+  virtual void end_first_step() {}
+  /// What operators read as a parameter of the model.
+  virtual Tensor parameter(int index) = 0;
+
+  /// Paths of the modules that run as one unit with hooks; none: the unit has no hooks.
+  virtual std::vector<std::string> modules_of(int unit) const = 0;
+  enum class Sync { No, Yes };  // under no_sync(), or not
+  virtual void begin_micro_step(Sync) {}
+  /// Before the first of a unit's modules runs. Returns what they see as `inputs`.
+  virtual Tensors pre_forward(int, Tensors inputs) { return inputs; }
+  /// After the last of a unit's modules has run.
+  virtual void post_forward(int, const Tensors&) {}
+  /// After the root module, whose output is the loss.
+  virtual void end_forward(const Tensor&) {}
+  /// Callbacks at the end of backward.
+  virtual void end_backward() {}
+
+  virtual std::vector<Trained> trained() const = 0;
+  virtual void zero_grad() = 0;
+};
+
+/// Elements of the rows that ranks hold of a parameter cut by rows, without padding, by rank class.
+std::vector<std::int64_t> local_elems(const Plan& plan, const Parameter& parameter);
+
+/// The engine that the job names.
+std::unique_ptr<Engine> make_engine(const Process& process);
+
+std::unique_ptr<Engine> make_fsdp2(const Process& process);
+std::unique_ptr<Engine> make_fsdp1(const Process& process);
+std::unique_ptr<Engine> make_ddp(const Process& process);
+
+}  // namespace shardplan::torch

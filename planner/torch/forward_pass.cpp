@@ -1,0 +1,257 @@
+#include "planner/torch/forward_pass.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "planner/passes/recomputation.h"
+#include "planner/passes/whole_parameters.h"
+#include "plans/error.h"
+
+namespace shardplan::torch {
+namespace {
+
+bool inside(std::string_view module, std::string_view path) {
+  return module.empty() ||
+         (path.starts_with(module) && (path.size() == module.size() || path[module.size()] == '.'));
+}
+
+/// "a.b" -> "", "a", "a.b".
+std::vector<std::string_view> modules_around(std::string_view path) {
+  std::vector<std::string_view> around{""};
+  for (std::size_t dot = path.find('.'); dot != std::string_view::npos;
+       dot = path.find('.', dot + 1))
+    around.push_back(path.substr(0, dot));
+  if (!path.empty()) around.push_back(path);
+  return around;
+}
+
+bool checkpointed(const ActivationCheckpointing& checkpointing, std::size_t block) {
+  using Kind = ActivationCheckpointing::Kind;
+  switch (checkpointing.kind) {
+    case Kind::None:
+    case Kind::Selective: return false;
+    case Kind::Full: return true;
+    case Kind::Every: return (block + 1) % static_cast<std::size_t>(checkpointing.every) == 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+ForwardPass::ForwardPass(const Process& process, Engine& engine, const Tensors& inputs,
+                         bool holds_logits)
+    : process_(process), engine_(engine), holds_logits_(holds_logits), unit_of_(operators(), -1) {
+  std::size_t next = 0;
+  for (int vertex = 0; vertex < operators(); ++vertex)
+    if (is_input(vertex)) inputs_[vertex] = inputs[next++];
+  find_units();
+  find_checkpoints();
+  find_last_uses();
+  find_tables();
+}
+
+ForwardPass::Region ForwardPass::region_of(const std::vector<std::string>& modules) const {
+  Region region{.first = operators()};
+  for (int vertex = 0; vertex < operators(); ++vertex) {
+    if (is_input(vertex) || std::ranges::none_of(modules, [&](const std::string& module) {
+          return inside(module, op(vertex).module);
+        }))
+      continue;
+    region.first = std::min(region.first, vertex);
+    region.last = vertex;
+  }
+  std::set<int> read;
+  for (int vertex = region.first; vertex <= region.last; ++vertex) {
+    for (const int input : process_.model.inputs_of(vertex))
+      if (!region.contains(input) && !is_input(input)) read.insert(input);
+    for (const auto edge : boost::make_iterator_range(boost::out_edges(vertex, process_.model.dag)))
+      if (!region.contains(static_cast<int>(boost::target(edge, process_.model.dag)))) {
+        region.outputs.push_back(vertex);
+        break;
+      }
+  }
+  if (region.last == operators() - 1) region.outputs.push_back(region.last);
+  region.inputs.assign(read.begin(), read.end());
+  return region;
+}
+
+void ForwardPass::find_units() {
+  for (std::size_t unit = 0; unit < process_.groups.size(); ++unit) {
+    const std::vector<std::string> modules = engine_.modules_of(static_cast<int>(unit));
+    if (modules.empty()) continue;
+    units_.push_back(region_of(modules));
+    units_.back().unit = static_cast<int>(unit);
+  }
+  std::ranges::stable_sort(units_, {}, [](const Region& r) { return r.first - r.last; });
+  for (const Region& unit : units_)
+    for (int vertex = unit.first; vertex <= unit.last; ++vertex)
+      unit_of_[vertex] = unit.unit;
+}
+
+void ForwardPass::find_checkpoints() {
+  const auto& checkpointing = process_.job().training.activation_checkpointing;
+  if (checkpointing.kind == ActivationCheckpointing::Kind::None) return;
+  const std::vector<std::string> blocks = block_modules(process_.model);
+  if (blocks.empty())
+    throw InputError(
+        "training.activation_checkpointing: the model has no blocks whose results could be "
+        "computed again");
+  for (std::size_t block = 0; block < blocks.size(); ++block) {
+    if (!checkpointed(checkpointing, block)) continue;
+    checkpoints_.push_back(region_of({blocks[block]}));
+    const Region& region = checkpoints_.back();
+    const bool divided = std::ranges::any_of(units_, [&](const Region& unit) {
+      return region.first <= unit.first && unit.last <= region.last &&
+             region.last - region.first > unit.last - unit.first;
+    });
+    if (region.outputs.size() != 1 || divided)
+      throw InputError(fmt::format(
+          "training.activation_checkpointing: {} has {}, which is not modelled for PyTorch yet",
+          blocks[block], divided ? "FSDP units inside" : "several results"));
+  }
+}
+
+/// A tensor goes after the operator that reads it last; but what is an argument of a module, Python
+/// holds until the module returns.
+void ForwardPass::find_last_uses() {
+  std::map<std::string_view, int> ends;  // by module that runs: lists of modules do not
+  for (const Module& module : process_.model.modules)
+    if (module.class_name != "ModuleList" && module.class_name != "ModuleDict")
+      ends[module.path] = -1;
+  for (int vertex = 0; vertex < operators(); ++vertex)
+    for (const std::string_view around : modules_around(op(vertex).module))
+      if (const auto end = ends.find(around); end != ends.end()) end->second = vertex;
+  last_use_.resize(operators());
+  for (int vertex = 0; vertex < operators(); ++vertex) {
+    last_use_[vertex] = vertex;
+    for (const auto edge :
+         boost::make_iterator_range(boost::out_edges(vertex, process_.model.dag))) {
+      const int reader = static_cast<int>(boost::target(edge, process_.model.dag));
+      int end = reader;
+      for (const std::string_view around : modules_around(op(reader).module))
+        if (ends.contains(around) && !inside(around, op(vertex).module))
+          end = std::max(end, ends[around]);
+      last_use_[vertex] = std::max(last_use_[vertex], end);
+    }
+  }
+  last_use_.back() = operators();  // the loss is the caller's
+}
+
+/// The model makes the tables of its rotary embedding before the first block or unit that reads
+/// them.
+void ForwardPass::find_tables() {
+  for (int vertex = 0; vertex < operators() && tables_at_ < 0; ++vertex)
+    if (op(vertex).kind == OperatorKind::Rope) tables_at_ = rope_ = vertex;
+  if (rope_ < 0) return;
+  for (const auto* regions : {&units_, &checkpoints_})
+    for (const Region& region : *regions)
+      if (region.contains(rope_) && !region.inputs.empty())
+        tables_at_ = std::min(tables_at_, region.first);
+}
+
+Tensor ForwardPass::run() {
+  for (int vertex = 0; vertex < operators(); ++vertex) {
+    if (is_input(vertex)) continue;
+    if (vertex == tables_at_) make_tables();
+    for (const Region& unit : units_)
+      if (unit.first == vertex) enter(unit);
+    const auto checkpoint = std::ranges::find(checkpoints_, vertex, &Region::first);
+    if (checkpoint != checkpoints_.end()) {
+      run_checkpoint(*checkpoint);
+      vertex = checkpoint->last;
+    } else {
+      values_[vertex] = run_operator(vertex, values_);
+    }
+    for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit)
+      if (unit->last == vertex) leave(*unit);
+    release(0, vertex, values_);
+  }
+  Tensor loss = std::move(values_[operators() - 1]);
+  values_.clear();
+  tables_.clear();
+  engine_.end_forward(loss);
+  return loss;
+}
+
+void ForwardPass::make_tables() {
+  tables_ = rotary_tables(process_.aten, op(rope_), process_.job().training.sizes().time,
+                          parameter_dtype(process_.job()));
+}
+
+void ForwardPass::enter(const Region& unit) {
+  Tensors outer;
+  for (const int input : unit.inputs)
+    outer.push_back(value(input, values_));
+  process_.host.enter_unit(unit.unit);
+  const Tensors inner = engine_.pre_forward(unit.unit, std::move(outer));
+  Values& seen = scopes_.emplace_back();
+  for (std::size_t i = 0; i < inner.size(); ++i)
+    seen[unit.inputs[i]] = inner[i];
+}
+
+void ForwardPass::leave(const Region& unit) {
+  scopes_.pop_back();
+  Tensors outputs;
+  for (const int output : unit.outputs)
+    outputs.push_back(values_.at(output));
+  engine_.post_forward(unit.unit, outputs);
+  process_.host.enter_unit(-1);
+}
+
+void ForwardPass::run_checkpoint(const Region& region) {
+  Values inputs;
+  for (const int input : region.inputs)
+    inputs[input] = value(input, values_);
+  values_[region.last] = process_.aten.checkpoint(
+      [this, first = region.first, last = region.last, inputs, tables = tables_] {
+        Values values = inputs;
+        const Tensors outer = std::exchange(tables_, tables);
+        Tensor result = run_operators(first, last, values);
+        tables_ = outer;
+        return result;
+      });
+}
+
+Tensor ForwardPass::run_operators(int first, int last, Values& values) {
+  for (int vertex = first; vertex < last; ++vertex) {
+    values[vertex] = run_operator(vertex, values);
+    release(first, vertex, values);
+  }
+  return run_operator(last, values);
+}
+
+Tensor ForwardPass::run_operator(int vertex, Values& values) {
+  const Operator& current = op(vertex);
+  const Sizes sizes = process_.job().training.sizes();
+  ForwardCall call{current, {}, {}, {}, current.attributes};
+  call.sizes.set(Attribute::Batch, static_cast<double>(sizes.batch));
+  call.sizes.set(Attribute::Time, static_cast<double>(sizes.time));
+  for (const int input : process_.model.inputs_of(vertex))
+    call.inputs.push_back(value(input, values));
+  for (const int parameter : current.parameters)
+    call.parameters.push_back(engine_.parameter(parameter));
+  if (current.kind == OperatorKind::CrossEntropy && !holds_logits_)
+    values.erase(process_.model.inputs_of(vertex).front());
+  process_.host.enter_unit(unit_of_[vertex]);
+  if (current.kind == OperatorKind::Rope) call.tables = tables_;
+  process_.aten.enter_module(current.module.empty() ? "loss" : current.module);
+  return forward(process_.aten, call);
+}
+
+const Tensor& ForwardPass::value(int vertex, const Values& values) const {
+  if (const auto input = inputs_.find(vertex); input != inputs_.end()) return input->second;
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
+    if (const auto found = scope->find(vertex); found != scope->end()) return found->second;
+  return values.at(vertex);
+}
+
+void ForwardPass::release(int first, int last, Values& values) const {
+  std::erase_if(values, [&](const auto& entry) {
+    return entry.first >= first && last_use_[entry.first] <= last;
+  });
+}
+
+}  // namespace shardplan::torch

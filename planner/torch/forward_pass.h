@@ -1,0 +1,69 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "planner/torch/engine.h"
+#include "planner/torch/modeling.h"
+
+namespace shardplan::torch {
+
+/// Runs a model's forward as PyTorch does: operator by operator, with the engine's hooks around
+/// its units, and each tensor for as long as Python holds it.
+class ForwardPass {
+ public:
+  /// `inputs`: tensors of the model's Input operators, in their order. `holds_logits`: as in
+  /// Setup. All must outlive this.
+  ForwardPass(const Process& process, Engine& engine, const Tensors& inputs, bool holds_logits);
+
+  /// Runs it; returns the loss.
+  Tensor run();
+
+ private:
+  /// Operators [first, last] that run inside one unit's modules or one checkpoint.
+  struct Region {
+    int first = 0;
+    int last = -1;
+    int unit = -1;             // -1: a checkpoint
+    std::vector<int> inputs;   // operators outside whose results it reads
+    std::vector<int> outputs;  // operators inside whose results others read
+
+    bool contains(int vertex) const { return first <= vertex && vertex <= last; }
+  };
+  using Values = std::map<int, Tensor>;  // by operator
+
+  const Operator& op(int vertex) const { return process_.model.dag[vertex]; }
+  int operators() const { return static_cast<int>(boost::num_vertices(process_.model.dag)); }
+  bool is_input(int vertex) const { return op(vertex).kind == OperatorKind::Input; }
+  Region region_of(const std::vector<std::string>& modules) const;
+  void find_units();
+  void find_checkpoints();
+  void find_last_uses();
+  void find_tables();
+
+  void make_tables();
+  void enter(const Region& unit);
+  void leave(const Region& unit);
+  void run_checkpoint(const Region& region);
+  Tensor run_operators(int first, int last, Values& values);
+  Tensor run_operator(int vertex, Values& values);
+  const Tensor& value(int vertex, const Values& values) const;
+  void release(int first, int last, Values& values) const;
+
+  const Process& process_;
+  Engine& engine_;
+  const bool holds_logits_;
+  std::vector<Region> units_;        // outer ones first
+  std::vector<Region> checkpoints_;  // in order
+  std::vector<int> unit_of_;         // by operator: the innermost; -1: none
+  std::vector<int> last_use_;        // by operator: after which its result goes
+  Values inputs_;
+  Values values_;
+  std::vector<Values> scopes_;  // what units see as their inputs, innermost last
+  int rope_ = -1;               // the first operator that rotates
+  int tables_at_ = -1;          // operator before which its tables are made
+  Tensors tables_;
+};
+
+}  // namespace shardplan::torch

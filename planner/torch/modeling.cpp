@@ -1,0 +1,188 @@
+#include "planner/torch/modeling.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "plans/error.h"
+
+namespace shardplan::torch {
+namespace {
+
+using Saves = Pointwise::Saves;
+
+constexpr Pointwise kNegative{.name = "neg"};
+constexpr Pointwise kScale{.name = "scale"};
+constexpr Pointwise kSilu{.name = "silu", .saves = Saves::Input};
+constexpr Pointwise kGelu{.name = "gelu", .saves = Saves::Input};
+constexpr Pointwise kRelu{.name = "relu", .saves = Saves::Output};
+constexpr Pointwise kTanh{.name = "tanh", .saves = Saves::Output};
+constexpr Pointwise kSigmoid{.name = "sigmoid", .saves = Saves::Output};
+// pow_backward: grad * (2 * self.pow(1)); rsqrt: -0.5 * grad * result.pow(3).
+constexpr Pointwise kSquare{.name = "pow", .saves = Saves::Input, .temporaries = 2};
+constexpr Pointwise kRsqrt{.name = "rsqrt", .saves = Saves::Output, .temporaries = 2};
+
+Tensor parameter(const ForwardCall& call, std::size_t index) {
+  return index < call.parameters.size() ? call.parameters[index] : Tensor{};
+}
+
+std::int64_t rows_of(const ForwardCall& call) {
+  const std::int64_t channels = call.op.attributes.integer(Attribute::OutFeatures);
+  return call.inputs[0].elems / channels;
+}
+
+Tensor embedding(Aten& aten, ForwardCall& call) {
+  const std::int64_t tokens = call.inputs[0].elems;
+  return aten.embedding(call.inputs[0], parameter(call, 0),
+                        tokens * call.op.attributes.integer(Attribute::OutFeatures));
+}
+
+/// Positions are the same for all sequences of a batch, and added to what they read.
+Tensor position_embedding(Aten& aten, ForwardCall& call) {
+  const std::int64_t time = call.sizes.integer(Attribute::Time);
+  const Tensor positions = aten.constant("position_ids", time, Dtype::Int64);
+  const Tensor rows = aten.embedding(positions, parameter(call, 0),
+                                     time * call.op.attributes.integer(Attribute::OutFeatures));
+  return aten.add(call.inputs[0], rows);
+}
+
+/// LlamaRMSNorm.forward.
+Tensor rms_norm(Aten& aten, ForwardCall& call) {
+  const Dtype dtype = call.inputs[0].dtype;
+  Tensor hidden = aten.to(call.inputs[0], Dtype::Float32);
+  Tensor variance = aten.mean(aten.pointwise(hidden, kSquare), rows_of(call));
+  hidden = aten.mul(hidden, aten.pointwise(aten.pointwise(variance, kScale), kRsqrt));
+  variance = {};
+  const Tensor weight = parameter(call, 0);
+  hidden = aten.to(hidden, dtype);
+  return weight ? aten.mul(weight, hidden) : hidden;
+}
+
+Tensor layer_norm(Aten& aten, ForwardCall& call) {
+  return aten.layer_norm(call.inputs[0], parameter(call, 0), parameter(call, 1), rows_of(call));
+}
+
+Tensor linear(Aten& aten, ForwardCall& call) {
+  return aten.linear(call.inputs[0], parameter(call, 0), parameter(call, 1), call.sizes);
+}
+
+/// transformers' apply_rotary_pos_emb: x cos + rotate_half(x) sin.
+Tensor rotate(Aten& aten, const ForwardCall& call, const Tensor& x) {
+  const Tensor straight = aten.mul(x, call.tables[0]);
+  const Tensor first = aten.slice(x, x.elems / 2);
+  const Tensor second = aten.slice(x, x.elems / 2);
+  const Tensor turned = aten.cat({aten.pointwise(second, kNegative), first});
+  return aten.add(straight, aten.mul(turned, call.tables[1]));
+}
+
+/// Columns of a head that do not rotate are cut off and put back.
+Tensor rope(Aten& aten, ForwardCall& call) {
+  const Tensor& x = call.inputs[0];
+  const std::int64_t head = call.sizes.integer(Attribute::HeadDim);
+  const std::int64_t columns = call.sizes.integer(Attribute::RotaryDim, head);
+  if (columns == head) return rotate(aten, call, x);
+  const std::int64_t rotated = x.elems / head * columns;
+  const Tensor rest = aten.slice(x, x.elems - rotated);
+  return aten.cat({rotate(aten, call, aten.slice(x, rotated)), rest});
+}
+
+std::int64_t query_rows(const ForwardCall& call) {
+  return call.sizes.integer(Attribute::Batch) * call.sizes.integer(Attribute::Time) *
+         call.sizes.integer(Attribute::Heads);
+}
+
+Tensor attention(Aten& aten, ForwardCall& call) {
+  return aten.attention(call.inputs[0], call.inputs[1], call.inputs[2], query_rows(call),
+                        call.sizes);
+}
+
+Tensor packed_attention(Aten& aten, ForwardCall& call) {
+  const std::int64_t tokens =
+      call.sizes.integer(Attribute::Batch) * call.sizes.integer(Attribute::Time);
+  const std::int64_t head = call.sizes.integer(Attribute::HeadDim);
+  const std::int64_t query = tokens * call.sizes.integer(Attribute::Heads) * head;
+  const std::int64_t key = tokens * call.sizes.integer(Attribute::KvHeads) * head;
+  const Tensors heads = aten.split(call.inputs[0], {query, key, key});
+  return aten.attention(heads[0], heads[1], heads[2], query_rows(call), call.sizes);
+}
+
+Tensor swiglu(Aten& aten, ForwardCall& call) {
+  return aten.mul(aten.pointwise(call.inputs[0], kSilu), call.inputs[1]);
+}
+
+Tensor geglu(Aten& aten, ForwardCall& call) {
+  return aten.mul(aten.pointwise(call.inputs[0], kGelu), call.inputs[1]);
+}
+
+template <const Pointwise& function>
+Tensor pointwise(Aten& aten, ForwardCall& call) {
+  return aten.pointwise(call.inputs[0], function);
+}
+
+Tensor quick_gelu(Aten& aten, ForwardCall& call) {
+  const Tensor& x = call.inputs[0];
+  return aten.mul(x, aten.pointwise(aten.pointwise(x, kScale), kSigmoid));
+}
+
+Tensor soft_cap(Aten& aten, ForwardCall& call) {
+  const Tensor capped = aten.pointwise(aten.pointwise(call.inputs[0], kScale), kTanh);
+  return aten.pointwise(capped, kScale);
+}
+
+Tensor add(Aten& aten, ForwardCall& call) { return aten.add(call.inputs[0], call.inputs[1]); }
+
+/// transformers' ForCausalLMLoss: labels moved by one place (a view for one sequence, a copy for
+/// more), logits in float32.
+Tensor cross_entropy(Aten& aten, ForwardCall& call) {
+  const std::int64_t batch = call.sizes.integer(Attribute::Batch);
+  const std::int64_t time = call.sizes.integer(Attribute::Time);
+  Tensor logits = aten.to(std::exchange(call.inputs[0], {}), Dtype::Float32);
+  const Tensor padded = aten.constant("labels.padded", batch * (time + 1), Dtype::Int64);
+  const Tensor labels =
+      batch > 1 ? aten.constant("labels.shifted", batch * time, Dtype::Int64) : padded;
+  const Tensor log_probabilities = aten.log_softmax(std::exchange(logits, {}));
+  return aten.nll_loss(log_probabilities, labels);
+}
+
+using Forward = Tensor (*)(Aten& aten, ForwardCall& call);
+
+Forward forward_of(OperatorKind kind) {
+  switch (kind) {
+    case OperatorKind::Embedding: return embedding;
+    case OperatorKind::PositionEmbedding: return position_embedding;
+    case OperatorKind::RmsNorm: return rms_norm;
+    case OperatorKind::LayerNorm: return layer_norm;
+    case OperatorKind::Linear: return linear;
+    case OperatorKind::Rope: return rope;
+    case OperatorKind::Attention: return attention;
+    case OperatorKind::PackedAttention: return packed_attention;
+    case OperatorKind::SwiGlu: return swiglu;
+    case OperatorKind::GeGlu: return geglu;
+    case OperatorKind::Gelu: return pointwise<kGelu>;
+    case OperatorKind::Relu: return pointwise<kRelu>;
+    case OperatorKind::Silu: return pointwise<kSilu>;
+    case OperatorKind::Tanh: return pointwise<kTanh>;
+    case OperatorKind::Sigmoid: return pointwise<kSigmoid>;
+    case OperatorKind::Scale: return pointwise<kScale>;
+    case OperatorKind::QuickGelu: return quick_gelu;
+    case OperatorKind::SoftCap: return soft_cap;
+    case OperatorKind::Add: return add;
+    case OperatorKind::CrossEntropy: return cross_entropy;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+bool is_modelled(OperatorKind kind) { return forward_of(kind) != nullptr; }
+
+Tensor forward(Aten& aten, ForwardCall& call) { return forward_of(call.op.kind)(aten, call); }
+
+Tensors rotary_tables(Aten& aten, const Operator& rope, std::int64_t time, Dtype dtype) {
+  const std::int64_t head = rope.attributes.integer(Attribute::HeadDim);
+  const std::int64_t columns = rope.attributes.integer(Attribute::RotaryDim, head);
+  return {aten.constant("rotary.cos", time * columns, dtype),
+          aten.constant("rotary.sin", time * columns, dtype)};
+}
+
+}  // namespace shardplan::torch

@@ -1,0 +1,117 @@
+#include "planner/unsupported.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "plans/error.h"
+#include "plans/field_places.h"
+
+namespace shardplan {
+namespace {
+
+/// float16 can be asked for, and needs loss scaling, which is not planned.
+void refuse_float16(const std::string& field, Dtype dtype) {
+  if (dtype == Dtype::Float16) fail_unsupported(field, to_string(dtype), "float32, bfloat16");
+}
+
+void refuse_float16(const Job& job) {
+  refuse_float16("model.dtype", job.model.dtype);
+  if (job.model.lora) refuse_float16("model.lora.dtype", job.model.lora->dtype);
+  const auto& precision = job.strategy.mixed_precision;
+  if (!precision) return;
+  refuse_float16("strategy.mixed_precision.param", precision->param);
+  refuse_float16("strategy.mixed_precision.reduce", precision->reduce);
+  refuse_float16("strategy.mixed_precision.buffer", precision->buffer);
+}
+
+/// What only PyTorch's engines do, and ours does not.
+void refuse_for_native(const StrategyJob& strategy) {
+  const Profile profile = strategy.profile.value_or(Profile::Cuda);
+  if (profile != Profile::Cuda && !is_cpu(profile))
+    fail_unsupported("strategy.profile", to_string(profile), "cpu-onednn, cpu-reference, cuda");
+  if (!strategy.framework_version.empty())
+    fail_unsupported("strategy.framework_version", strategy.framework_version, "null");
+  if (!strategy.use_orig_params) fail_unsupported("strategy.use_orig_params", "false", "true");
+  if (strategy.expandable_segments)
+    fail_unsupported("strategy.allocator.expandable_segments", "true", "false");
+  if (strategy.backward_prefetch_units != 1)
+    fail_unsupported("strategy.backward_prefetch", "several units", "BACKWARD_PRE");
+}
+
+/// How PyTorch's engines name what `sharding` says.
+std::vector<Strategy> shardings_of(Engine engine) {
+  using enum Strategy;
+  switch (engine) {
+    case Engine::Fsdp2: return {FullShard, ShardGradOp, HybridShard, HybridShardZero2};
+    case Engine::Fsdp1: return {FullShard, ShardGradOp, NoShard, HybridShard, HybridShardZero2};
+    case Engine::Replicate: return {NoShard, Ddp};
+    case Engine::Ddp: return {Ddp};
+    default: return {};
+  }
+}
+
+void refuse_sharding_of_others(Engine engine, Strategy sharding) {
+  std::vector<std::string_view> known;
+  for (const Strategy one : shardings_of(engine))
+    known.push_back(to_string(one));
+  if (std::ranges::find(known, to_string(sharding)) == known.end())
+    throw FieldError("strategy.sharding",
+                     fmt::format("{} does not go with engine {}; expected {}", to_string(sharding),
+                                 to_string(engine), fmt::join(known, ", ")));
+}
+
+void refuse_for_torch(const Job& job, Engine engine) {
+  const StrategyJob& strategy = job.strategy;
+  const Profile profile = strategy.profile.value_or(Profile::TorchEager);
+  const auto with_engine = [&](std::string_view what) {
+    return fmt::format("{} with engine {}", what, to_string(engine));
+  };
+  if (profile != Profile::TorchEager)
+    fail_unsupported("strategy.profile", with_engine(to_string(profile)), "torch-eager");
+  refuse_sharding_of_others(engine, strategy.sharding);
+  if (job.model.lora) fail_unsupported("model.lora", with_engine("LoRA"), "null");
+  if (job.model.trainable)
+    fail_unsupported("model.trainable", with_engine("a list of patterns"), "null");
+  if (job.training.activation_checkpointing.kind == ActivationCheckpointing::Kind::Selective)
+    fail_unsupported("training.activation_checkpointing", with_engine("selective"),
+                     "none, full, {every: k}");
+  if (job.training.loss_chunks > 1)
+    fail_unsupported("training.loss.chunks", with_engine("a loss in chunks"), "1");
+  if (engine == Engine::Ddp && strategy.mixed_precision)
+    fail_unsupported("strategy.mixed_precision", with_engine("autocast"), "null");
+}
+
+void refuse_for_engine(const Job& job) {
+  const Engine engine = job.strategy.engine.value_or(Engine::Native);
+  if (engine == Engine::DeepSpeed)
+    fail_unsupported("strategy.engine", to_string(engine), "native, fsdp2, fsdp1, ddp, replicate");
+  engine == Engine::Native ? refuse_for_native(job.strategy) : refuse_for_torch(job, engine);
+}
+
+}  // namespace
+
+void fail_unsupported(const std::string& field, std::string_view value,
+                      std::string_view supported) {
+  throw FieldError(field, fmt::format("{} is not supported yet; supported: {}", value, supported));
+}
+
+void refuse_unplanned(const Job& job) {
+  refuse_for_engine(job);
+  refuse_float16(job);
+  if (job.strategy.cpu_offload != CpuOffload{})
+    fail_unsupported("strategy.cpu_offload", "to move parts to the host",
+                     "{params: false, optimizer: false, activations: false}");
+  if (job.model.dtype != Dtype::Float32)  // stored and optimised in it, not only computed in it
+    fail_unsupported("model.dtype", to_string(job.model.dtype),
+                     "float32, with strategy.mixed_precision for what is computed");
+  if (job.training.optimizer.state_dtype != Dtype::Float32)
+    fail_unsupported("training.optimizer.state_dtype",
+                     to_string(job.training.optimizer.state_dtype), "float32");
+  if (job.training.attention != AttentionKind::Sdpa)
+    fail_unsupported("training.attention", "eager", "sdpa");
+}
+
+}  // namespace shardplan

@@ -1,0 +1,178 @@
+#include "tests/oracle/torch_case.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "planner/model.h"
+#include "planner/passes/recomputation.h"
+#include "planner/planner.h"
+#include "planner/torch/torch_plan.h"
+#include "plans/error.h"
+
+namespace shardplan::oracle {
+namespace {
+
+using nlohmann::json;
+
+json llama_config(const json& m) {
+  return {{"model_type", "llama"},
+          {"vocab_size", m.at("V")},
+          {"hidden_size", m.at("H")},
+          {"intermediate_size", m.at("I")},
+          {"num_hidden_layers", m.at("L")},
+          {"num_attention_heads", m.at("nh")},
+          {"num_key_value_heads", m.at("nkv")},
+          {"head_dim", m.at("hd")},
+          {"rope_theta", m.at("theta")},
+          {"tie_word_embeddings", m.at("tied")}};
+}
+
+json gpt2_config(const json& m) {
+  return {{"model_type", "gpt2"},     {"vocab_size", m.at("V")},
+          {"n_embd", m.at("H")},      {"n_inner", m.at("I")},
+          {"n_layer", m.at("L")},     {"n_head", m.at("nh")},
+          {"n_positions", m.at("P")}, {"tie_word_embeddings", m.at("tied")}};
+}
+
+/// Embedding, every block, and final norm with head, as torchtitan wraps them.
+WrapPolicy wrap_with_ends(const ModelGraph& graph) {
+  WrapPolicy wrap{.kind = WrapPolicy::Kind::Modules};
+  std::string norm;
+  std::string head;
+  for (const auto vertex : boost::make_iterator_range(boost::vertices(graph.dag))) {
+    const Operator& op = graph.dag[vertex];
+    if (op.kind == OperatorKind::Embedding) wrap.names.push_back(op.module);
+    if (op.kind == OperatorKind::RmsNorm || op.kind == OperatorKind::LayerNorm) norm = op.module;
+    if (op.kind == OperatorKind::Linear) head = op.module;
+  }
+  for (const std::string& block : block_modules(graph))
+    wrap.names.push_back(block);
+  wrap.names.push_back(norm + ", " + head);
+  return wrap;
+}
+
+void set_engine(const json& config, StrategyJob& strategy) {
+  const std::string name = config.at("strategy");
+  if (name == "fsdp2") {
+    strategy.engine = Engine::Fsdp2;
+  } else if (name == "hsdp") {
+    strategy.engine = Engine::Fsdp2;
+    strategy.sharding = Strategy::HybridShard;
+    strategy.shard_group = config.at("mesh").at(1).get<int>();
+  } else if (name == "fsdp1") {
+    strategy.engine = Engine::Fsdp1;
+    strategy.sharding = strategy_from(config.at("sharding").get<std::string>());
+  } else if (name == "replicate") {
+    strategy.engine = Engine::Replicate;
+    strategy.sharding = Strategy::NoShard;
+  } else if (name == "ddp") {
+    strategy.engine = Engine::Ddp;
+    strategy.sharding = Strategy::Ddp;
+  } else {
+    throw InputError(fmt::format("strategy {} is not known", name));
+  }
+}
+
+void set_strategy(const json& config, StrategyJob& strategy) {
+  set_engine(config, strategy);
+  if (config.contains("reshard_after_forward")) {
+    const json& reshard = config.at("reshard_after_forward");
+    strategy.reshard_after_forward =
+        reshard.is_boolean() ? ReshardAfterForward{.reshard = reshard.get<bool>()}
+                             : ReshardAfterForward{.reshard = true, .ranks = reshard.get<int>()};
+  }
+  const std::string precision = config.at("mp");
+  if (precision != "none")
+    strategy.mixed_precision = {
+        .param = Dtype::BFloat16,
+        .reduce = precision == "bf16_bf16reduce" ? Dtype::BFloat16 : Dtype::Float32,
+        .buffer = Dtype::Float32};
+  strategy.use_orig_params = config.value("use_orig_params", false);
+  strategy.ddp.gradient_as_bucket_view = config.value("gradient_as_bucket_view", false);
+  strategy.ddp.bucket_cap_mb = config.value("bucket_cap_mb", 25.0);
+  strategy.forward_prefetch = config.value("forward_prefetch", 0);
+  strategy.backward_prefetch_units = config.value("backward_prefetch", 1);
+  const std::string backward = config.value("fsdp1_backward_prefetch", "pre");
+  strategy.backward_prefetch = backward == "none"   ? BackwardPrefetch::None
+                               : backward == "post" ? BackwardPrefetch::Post
+                                                    : BackwardPrefetch::Pre;
+}
+
+void set_optimizer(const json& config, OptimizerJob& optimizer) {
+  const std::string name = config.at("optimizer");
+  if (name == "sgd_momentum") optimizer.momentum = 0.9;
+  optimizer.name = optimizer_from(name == "sgd_momentum" ? "sgd" : name);
+  if (optimizer.name == OptimizerJob::Name::Sgd) optimizer.weight_decay = 0;
+  const std::string implementation = config.at("opt_impl");
+  optimizer.implementation =
+      implementation_from(implementation == "forloop" ? "for-loop" : implementation);
+}
+
+/// Keys that torch_job() reads, or that change nothing here.
+const std::set<std::string>& known_keys() {
+  static const std::set<std::string> keys{"strategy",
+                                          "world_size",
+                                          "mp",
+                                          "optimizer",
+                                          "opt_impl",
+                                          "ac",
+                                          "micro_batch",
+                                          "seq",
+                                          "grad_accum",
+                                          "accum_sync",
+                                          "model",
+                                          "gradient_as_bucket_view",
+                                          "sharding",
+                                          "use_orig_params",
+                                          "reshard_after_forward",
+                                          "mesh",
+                                          "wrap_ends",
+                                          "bucket_cap_mb",
+                                          "forward_prefetch",
+                                          "backward_prefetch",
+                                          "fsdp1_backward_prefetch"};
+  return keys;
+}
+
+}  // namespace
+
+ModelGraph torch_model(const json& dimensions) {
+  const std::string family = dimensions.at("fam");
+  if (family != "llama" && family != "gpt2")
+    throw InputError(fmt::format("family {} is not known", family));
+  const json config = family == "llama" ? llama_config(dimensions) : gpt2_config(dimensions);
+  ModelGraph graph = model_from_config(config.dump(), "the case's model");
+  // transformers keeps the inverse frequencies of rotary embeddings twice, these models once.
+  if (family == "llama") graph.buffers_bytes /= 2;
+  return graph;
+}
+
+Job torch_job(const json& config, const ModelGraph& graph) {
+  for (const auto& [key, value] : config.items())
+    if (!known_keys().contains(key)) throw InputError(fmt::format("{} is not known", key));
+  Job job;
+  job.cluster.gpus_per_node = config.at("world_size");
+  job.cluster.nodes = 1;
+  set_strategy(config, job.strategy);
+  if (config.value("wrap_ends", false)) job.strategy.wrap = wrap_with_ends(graph);
+  TrainingJob& training = job.training;
+  training.micro_batch = config.at("micro_batch");
+  training.sequence_length = config.at("seq");
+  training.gradient_accumulation = {
+      .steps = config.at("grad_accum"),
+      .sync = accumulation_sync_from(config.at("accum_sync").get<std::string>())};
+  if (config.at("ac") == "every_block")
+    training.activation_checkpointing.kind = ActivationCheckpointing::Kind::Full;
+  set_optimizer(config, training.optimizer);
+  return job;
+}
+
+Plan torch_plan(const json& config, const ModelGraph& graph) {
+  // The reference models drop bfloat16 logits once they have a float32 copy.
+  return make_plan(torch_job(config, graph), graph,
+                   torch::Setup{.fake_cpu = true, .holds_logits = false});
+}
+
+}  // namespace shardplan::oracle

@@ -1,0 +1,222 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "planner/planner.h"
+#include "plans/error.h"
+#include "plans/verify.h"
+#include "tests/models/tiny_models.h"
+
+namespace shardplan {
+namespace {
+
+using Names = std::vector<std::string>;
+
+Job torch_job(Engine engine, Strategy sharding, int ranks = 4) {
+  Job job = testing::tiny_job(sharding, ranks);
+  job.strategy.engine = engine;
+  job.strategy.profile = Profile::TorchEager;
+  return job;
+}
+
+Plan plan_of(const Job& job, int layers = 3) {
+  Plan plan = make_plan(job, testing::tiny_llama({.layers = layers}));
+  const std::vector<Fault> faults = verify(plan);
+  EXPECT_TRUE(faults.empty()) << faults[0].instruction << " | " << faults[0].buffer << " | "
+                              << faults[0].why;
+  return plan;
+}
+
+/// Names in a segment that `wanted` says; in issue order.
+template <typename Wanted>
+Names names_in(const Plan& plan, const std::string& segment, Wanted wanted) {
+  const auto found = std::ranges::find(plan.segments, segment, &Segment::name);
+  Names names;
+  if (found == plan.segments.end()) return names;
+  for (InstructionId id = found->first; id < found->last; ++id)
+    if (wanted(plan.instructions[id])) names.push_back(plan.instructions[id].name);
+  return names;
+}
+
+bool is_collective(const Instruction& instruction) {
+  return std::holds_alternative<AllGather>(instruction.operation) ||
+         std::holds_alternative<ReduceScatter>(instruction.operation) ||
+         std::holds_alternative<AllReduce>(instruction.operation);
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+std::ptrdiff_t place(const Names& names, const std::string& name) {
+  const auto found = std::ranges::find(names, name);
+  EXPECT_NE(found, names.end()) << name;
+  return found - names.begin();
+}
+
+Names all_in(const Plan& plan, const std::string& segment) {
+  return names_in(plan, segment, [](const Instruction&) { return true; });
+}
+
+/// Short forms: "AG model.layers.0", "RS root".
+Names collectives_in(const Plan& plan, const std::string& segment) {
+  Names short_names;
+  const auto found = std::ranges::find(plan.segments, segment, &Segment::name);
+  for (InstructionId id = found->first; id < found->last; ++id) {
+    const Instruction& instruction = plan.instructions[id];
+    if (!is_collective(instruction)) continue;
+    const bool gathers = std::holds_alternative<AllGather>(instruction.operation);
+    const bool scatters = std::holds_alternative<ReduceScatter>(instruction.operation);
+    const std::string unit = plan.units[instruction.unit].name;
+    short_names.push_back((gathers    ? "AG "
+                           : scatters ? "RS "
+                                      : "AR ") +
+                          unit.substr(unit.rfind('.') + 1));
+  }
+  return short_names;
+}
+
+TEST(Fsdp2, GathersTheNextBlockBeforeTheGradientsOfTheLastAreReduced) {
+  const Plan plan = plan_of(torch_job(Engine::Fsdp2, Strategy::FullShard));
+  EXPECT_EQ(collectives_in(plan, "micro.last"),
+            (Names{"AG root", "AG 0", "AG 1", "AG 2", "AG 2", "AG 1", "RS 2", "AG 0", "RS 1",
+                   "RS 0", "RS root"}));
+}
+
+TEST(Fsdp2, AGatherOutputOutlivesTheCopyOutOfTheNext) {
+  const Names names = all_in(plan_of(torch_job(Engine::Fsdp2, Strategy::FullShard)), "micro.last");
+  const auto freed = place(names, "free.model.layers.0.all_gather.output");
+  EXPECT_GT(freed, place(names, "model.layers.1.all_gather.copy_out"));
+  EXPECT_LT(freed, place(names, "alloc.model.layers.2.all_gather.output"));
+}
+
+TEST(Fsdp2, TheReduceScatterInputLivesUntilTheNext) {
+  const Names names = all_in(plan_of(torch_job(Engine::Fsdp2, Strategy::FullShard)), "micro.last");
+  const auto freed = place(names, "free.model.layers.2.reduce_scatter.input");
+  EXPECT_GT(freed, place(names, "model.layers.2.reduce_scatter"));
+  EXPECT_EQ(freed + 1, place(names, "alloc.model.layers.1.reduce_scatter.input"));
+}
+
+TEST(Fsdp2, WithoutReshardingBackwardGathersNothing) {
+  const Plan plan = plan_of(torch_job(Engine::Fsdp2, Strategy::ShardGradOp));
+  EXPECT_EQ(collectives_in(plan, "micro.last"),
+            (Names{"AG root", "AG 0", "AG 1", "AG 2", "RS 2", "RS 1", "RS 0", "RS root"}));
+}
+
+TEST(Fsdp2, UnreducedGradientsAreKeptOnceInTheReduceDtype) {
+  Job job = torch_job(Engine::Fsdp2, Strategy::FullShard);
+  job.strategy.mixed_precision = MixedPrecision{.param = Dtype::BFloat16};
+  job.training.gradient_accumulation = {3, GradientAccumulation::Sync::Last};
+  const Plan plan = plan_of(job);
+  const auto accumulated = [](const Instruction& instruction) {
+    return instruction.name.starts_with("alloc.") &&
+           ends_with(instruction.name, ".grad.accumulated");
+  };
+  EXPECT_EQ(names_in(plan, "micro.first", accumulated).size(), 9u * 3 + 3);
+  EXPECT_TRUE(names_in(plan, "micro", accumulated).empty());
+  EXPECT_TRUE(names_in(plan, "micro", is_collective).size() > 0);  // gathers
+}
+
+TEST(Fsdp2, HybridShardingReducesOverReplicasToo) {
+  Job job = torch_job(Engine::Fsdp2, Strategy::HybridShard, 4);
+  job.cluster.nodes = 2;
+  const Names names = collectives_in(plan_of(job, 1), "micro.last");
+  EXPECT_EQ(names, (Names{"AG root", "AG 0", "AG 0", "RS 0", "AR 0", "RS root", "AR root"}));
+}
+
+TEST(Fsdp1, ReducesOneUnitLaterWhereForwardPrefetches) {
+  Job job = torch_job(Engine::Fsdp1, Strategy::FullShard);
+  const Names first{"AG root", "AG 0", "AG 1", "AG 2", "AG 2",   "AG 1",
+                    "RS 2",    "AG 0", "RS 1", "RS 0", "RS root"};
+  const Names later{"AG root", "AG 0", "AG 1", "AG 2", "AG 2",   "AG 1",
+                    "AG 0",    "RS 2", "RS 1", "RS 0", "RS root"};
+  EXPECT_EQ(collectives_in(plan_of(job), "micro.last#2"), first);
+  job.strategy.forward_prefetch = 1;
+  const Plan plan = plan_of(job);
+  EXPECT_EQ(collectives_in(plan, "micro.last"), first);  // the order is not known yet
+  EXPECT_EQ(collectives_in(plan, "micro.last#2"), later);
+}
+
+TEST(Fsdp1, BlocksTheHostBehindTwoFreedUnits) {
+  Job job = torch_job(Engine::Fsdp1, Strategy::FullShard);
+  const auto waits = [](const Instruction& instruction) {
+    return std::holds_alternative<HostWait>(instruction.operation);
+  };
+  EXPECT_FALSE(names_in(plan_of(job), "micro.last", waits).empty());
+  job.strategy.limit_all_gathers = false;
+  EXPECT_TRUE(names_in(plan_of(job), "micro.last", waits).empty());
+}
+
+TEST(Fsdp1, GradientsOutliveZeroGradWithOriginalParameters) {
+  Job job = torch_job(Engine::Fsdp1, Strategy::FullShard);
+  const auto frees = [](const Instruction& instruction) {
+    return std::holds_alternative<Free>(instruction.operation);
+  };
+  job.strategy.use_orig_params = true;
+  EXPECT_TRUE(names_in(plan_of(job), "zero_grad#2", frees).empty());
+  job.strategy.use_orig_params = false;
+  EXPECT_EQ(names_in(plan_of(job), "zero_grad#2", frees).size(), 4u);
+}
+
+TEST(Ddp, TheFirstStepHasOneBucketAndTheNextMany) {
+  Job job = torch_job(Engine::Ddp, Strategy::Ddp);
+  job.strategy.ddp.bucket_cap_mb = 0.01;
+  const Plan plan = plan_of(job);
+  EXPECT_EQ(names_in(plan, "micro.last", is_collective).size(), 1u);
+  EXPECT_GT(names_in(plan, "micro.last#2", is_collective).size(), 3u);
+}
+
+TEST(Ddp, GradientsLiveBesideTheirBucketsOrInThem) {
+  Job job = torch_job(Engine::Ddp, Strategy::Ddp);
+  const auto freed = [](const Instruction& instruction) {
+    return std::holds_alternative<Free>(instruction.operation);
+  };
+  EXPECT_FALSE(names_in(plan_of(job), "zero_grad#2", freed).empty());
+  job.strategy.ddp.gradient_as_bucket_view = true;
+  EXPECT_TRUE(names_in(plan_of(job), "zero_grad#2", freed).empty());
+}
+
+TEST(Replicate, AllReducesWithoutGathers) {
+  const Plan plan = plan_of(torch_job(Engine::Replicate, Strategy::NoShard));
+  EXPECT_EQ(collectives_in(plan, "micro.last"), (Names{"AR 2", "AR 1", "AR 0", "AR root"}));
+}
+
+TEST(Checkpointing, ComputesNothingAgainThatBackwardDoesNotNeed) {
+  Job job = torch_job(Engine::Fsdp2, Strategy::FullShard);
+  job.training.activation_checkpointing.kind = ActivationCheckpointing::Kind::Full;
+  const Plan plan = plan_of(job);
+  const auto products = [&](const std::string& module) {
+    return names_in(plan, "micro.last", [&](const Instruction& instruction) {
+      const auto* compute = std::get_if<Compute>(&instruction.operation);
+      return compute != nullptr && compute->kernel == Kernel::Linear &&
+             instruction.name.starts_with(module);
+    });
+  };
+  EXPECT_EQ(products("model.layers.1.mlp.up_proj").size(), 2u);
+  EXPECT_EQ(products("model.layers.1.mlp.down_proj").size(), 1u);
+}
+
+TEST(Optimizer, MakesItsStateInTheFirstStep) {
+  const Plan plan = plan_of(torch_job(Engine::Fsdp2, Strategy::FullShard));
+  const auto makes_state = [&](const Instruction& instruction) {
+    return std::holds_alternative<Alloc>(instruction.operation) &&
+           plan.buffers[instruction.writes[0].buffer].category == Category::OptimizerState;
+  };
+  EXPECT_FALSE(names_in(plan, "optimizer.first", makes_state).empty());
+  EXPECT_TRUE(names_in(plan, "optimizer", makes_state).empty());
+}
+
+TEST(TorchEngines, RefuseByNameWhatTheyDoNotModel) {
+  Job job = torch_job(Engine::Fsdp2, Strategy::Ddp);
+  EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
+  job = torch_job(Engine::DeepSpeed, Strategy::Zero3);
+  EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
+  job = torch_job(Engine::Fsdp2, Strategy::FullShard);
+  job.strategy.profile = Profile::TorchCompile;
+  EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
+}
+
+}  // namespace
+}  // namespace shardplan
