@@ -188,9 +188,9 @@ void add_memory(const Plan& plan, const CostConstants& constants, Report& report
                            : fmt::format("{}-{}", classes[c].first, classes[c].last);
     if (replicas && !alike) name += fmt::format(" of every {}", plan.ranks_in_classes());
     const bool same = alike && c > 0;
-    report.ranks.push_back(
-        {name, same ? report.ranks.front().memory : rank_memory(plan, constants, c),
-         owned_parameters(plan, classes[c].first)});
+    report.ranks.push_back({name,
+                            same ? report.ranks.front().memory : rank_memory(plan, constants, c),
+                            owned_parameters(plan, classes[c].first)});
     if (*report.ranks.back().memory.peak_device_bytes > gpu.memory_bytes) report.fits = false;
   }
 }

@@ -165,6 +165,7 @@ void Fsdp1::begin_micro_step(Sync sync) {
 
 void Fsdp1::unshard(Handle& handle) {
   if (shards() && handle.unsharded->allocated()) return;  // kept from forward
+  const UnitScope scope(host_, handle.unit);              // it may be prefetched for another
   if (low_precision()) {
     handle.low_precision_shard->allocate();
     host_.issue(handle.name + ".flat_param.cast", Stream::AllGather,
@@ -196,6 +197,7 @@ void Fsdp1::make_views(Handle& handle) {
     sizes.push_back(parameter.elems);
     at = parameter.at + parameter.elems;
   }
+  const UnitScope scope(host_, handle.unit);
   process_.aten.enter_module(handle.name + ".flat_param");
   const Tensors parts = process_.aten.split_leaf(
       handle.flat, sizes, [this, &handle] { return make_flat_gradient(handle); });

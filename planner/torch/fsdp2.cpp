@@ -153,6 +153,7 @@ void Fsdp2::unshard(ParamGroup& group) {
   if (group.gathered || group.state == ParamGroup::State::Unsharded) return;
   group.gathered = true;
   if (mesh_.shard == 1) return;
+  const UnitScope scope(host_, group.unit);  // it may be prefetched for another
   const bool small_group = group.state == ParamGroup::State::ShardedPostForward;
   const std::int64_t ranks = small_group ? mesh_.span : mesh_.shard;
   std::vector<View> shards;

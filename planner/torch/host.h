@@ -102,4 +102,17 @@ class Host {
   std::array<InstructionId, kStreams> latest_;
 };
 
+/// What is issued within its life is of a unit; then again of the one before.
+class UnitScope {
+ public:
+  UnitScope(Host& host, int unit) : host_(host), outer_(host.unit()) { host.enter_unit(unit); }
+  ~UnitScope() { host_.enter_unit(outer_); }
+  UnitScope(const UnitScope&) = delete;
+  UnitScope& operator=(const UnitScope&) = delete;
+
+ private:
+  Host& host_;
+  const int outer_;
+};
+
 }  // namespace shardplan::torch
