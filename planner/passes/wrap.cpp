@@ -148,13 +148,27 @@ std::vector<int> gradient_order(const Tape& tape, std::size_t parameters) {
   return order;
 }
 
+/// PyTorch's addmm gives the gradient of a linear layer's bias ahead of that of its weight.
+void put_biases_first(const ModelGraph& graph, std::vector<int>& order) {
+  std::vector<int> bias_of(graph.parameters.size(), -1);  // by weight
+  for (const auto vertex : boost::make_iterator_range(boost::vertices(graph.dag)))
+    if (const Operator& op = graph.dag[vertex];
+        op.kind == OperatorKind::Linear && op.parameters.size() > 1)
+      bias_of[op.parameters[0]] = op.parameters[1];
+  for (std::size_t i = 1; i < order.size(); ++i)
+    if (bias_of[order[i - 1]] == order[i]) std::swap(order[i - 1], order[i]);
+}
+
 std::vector<ParameterGroup> ddp_buckets(const ModelGraph& graph, const Tape& tape,
-                                        const DdpOptions& options) {
+                                        const StrategyJob& strategy) {
+  const DdpOptions& options = strategy.ddp;
   constexpr Bytes kFirstBucketBytes = 1 << 20;
   const auto cap = static_cast<Bytes>(options.bucket_cap_mb * (1 << 20));
   std::vector<ParameterGroup> buckets;
   Bytes filled = 0;
-  for (const int parameter : gradient_order(tape, graph.parameters.size())) {
+  std::vector<int> order = gradient_order(tape, graph.parameters.size());
+  if (strategy.engine == Engine::Ddp) put_biases_first(graph, order);
+  for (const int parameter : order) {
     const Bytes limit = buckets.size() <= 1 ? std::min(kFirstBucketBytes, cap) : cap;
     if (buckets.empty() || filled >= limit) {
       buckets.push_back({fmt::format("bucket.{}", buckets.size()), {}});
@@ -183,7 +197,7 @@ int deepest_containing(std::span<const std::string> modules, const std::string& 
 std::vector<ParameterGroup> wrap(const ModelGraph& graph, const Tape& tape, const Job& job) {
   const bool buckets =
       job.strategy.sharding == Strategy::Ddp && job.strategy.engine != Engine::Replicate;
-  if (buckets) return ddp_buckets(graph, tape, job.strategy.ddp);
+  if (buckets) return ddp_buckets(graph, tape, job.strategy);
   return fsdp_units(graph, job.strategy.wrap);
 }
 

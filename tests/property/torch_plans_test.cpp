@@ -8,6 +8,7 @@
 #include "plans/verify.h"
 #include "simulator/memory_replay.h"
 #include "tests/models/tiny_models.h"
+#include "tests/property/random_plan.h"
 
 namespace shardplan {
 namespace {
@@ -117,8 +118,10 @@ RC_GTEST_PROP(TorchPlans, SizeDoesNotDependOnTheNumberOfRanks, ()) {
 }
 
 RC_GTEST_PROP(TorchPlans, SurviveJson, ()) {
-  Job job = random_torch_job();
-  job.model.preset = "llama-3-8b";  // a job in JSON names a model
+  const Job any = random_torch_job();
+  Job job = testing::random_plan_job(any.cluster.gpus_per_node, any.cluster.nodes);
+  job.strategy = any.strategy;
+  job.training = any.training;
   const Plan plan = make_plan(job, random_graph());
   RC_ASSERT(plan_from_json(to_json(plan), "plan.json") == plan);
 }
