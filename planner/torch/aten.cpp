@@ -310,7 +310,7 @@ Tensor Aten::attention(const Tensor& q, const Tensor& k, const Tensor& v, std::i
     Tensors written{make("attention.grad_q", q_elems, g[0].dtype),
                     make("attention.grad_k", k_elems, g[0].dtype),
                     make("attention.grad_v", v_elems, g[0].dtype)};
-    const Tensors gradients = written;
+    Tensors gradients = written;
     if (settings_.flash_attention) {
       written.push_back(make("attention.dq_accumulator", q_elems, Dtype::Float32));
       written.push_back(make("attention.softmax_d", rows, Dtype::Float32));

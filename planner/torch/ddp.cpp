@@ -49,7 +49,7 @@ class Ddp : public Engine {
  private:
   void verify_parameters();
   void broadcast_state();
-  void broadcast(const std::string& name, std::vector<View> views);
+  void broadcast(const std::string& name, const std::vector<View>& views);
   void exchange(const std::string& name, std::int64_t elems, Dtype dtype);
   void make_bucket(std::vector<int> parameters, std::vector<int> units);
   void make_first_bucket();
@@ -127,7 +127,7 @@ void Ddp::verify_parameters() {
   exchange("parameter_shapes", numbers, Dtype::Int64);
 }
 
-void Ddp::broadcast(const std::string& name, std::vector<View> views) {
+void Ddp::broadcast(const std::string& name, const std::vector<View>& views) {
   std::int64_t elems = 0;
   for (const View& view : views)
     elems += view.elems;

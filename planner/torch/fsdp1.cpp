@@ -280,6 +280,8 @@ Tensor Fsdp1::make_flat_gradient(Handle& handle) {
   return gradient;
 }
 
+// The gradient is given away: it goes with the call.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 void Fsdp1::accumulate(Handle& handle, Tensor gradient) {
   if (gradient.storage == handle.flat_gradient) return;
   const View sum = whole(handle.flat_gradient);
@@ -331,6 +333,8 @@ Tensor Fsdp1::padded(const Handle& handle, const Tensor& gradient) {
   return result;
 }
 
+// The gradient is given away: it goes with the call.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 void Fsdp1::reduce_shards(Handle& handle, Tensor gradient) {
   const Tensor whole_gradient = padded(handle, gradient);
   const bool direct = reduce_dtype_ == orig_dtype_ && !handle.gradient->allocated();
@@ -363,6 +367,8 @@ void Fsdp1::reduce_shards(Handle& handle, Tensor gradient) {
   handle.flat_gradient->free();
 }
 
+// The gradient is given away: it goes with the call.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 void Fsdp1::all_reduce(Handle& handle, Tensor gradient) {
   const auto ranks = static_cast<double>(process_.plan().world_size());
   const View view = gradient.view();
