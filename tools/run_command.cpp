@@ -30,15 +30,15 @@
 namespace shardplan {
 namespace {
 
-constexpr double kLongestTimeout_s = 86400;  // a day: a job that waits so long hangs
+constexpr double kLongestTimeout = 86400;  // a day: a job that waits so long hangs
 
 void expect_options(const RunOptions& options) {
   if (options.json && options.json_lines)
     throw InputError("command line: run: --json and --json-lines both want standard output");
-  if (!(options.timeout_s > 0) || options.timeout_s > kLongestTimeout_s)
+  if (!(options.timeout_s > 0) || options.timeout_s > kLongestTimeout)
     throw InputError(
         fmt::format("command line: run: --timeout {}: expected seconds above 0, at most {}",
-                    options.timeout_s, kLongestTimeout_s));
+                    options.timeout_s, kLongestTimeout));
   if (options.device == "cuda") throw SystemError("--device cuda: this build has no CUDA");
   if (options.device != "cpu")
     throw InputError(
