@@ -19,7 +19,7 @@ namespace shardplan {
 namespace {
 
 /// Ranks that know of a failure take no longer to end.
-constexpr Seconds kFarewell_s = 5;
+constexpr Seconds kFarewell = 5;
 
 /// A rank's process, from the launcher's side.
 struct Process {
@@ -79,7 +79,7 @@ class Launcher {
       for (Process& process : processes_)
         if (process.running && waitpid(process.pid, &process.status, WNOHANG) == process.pid) {
           process.running = false;
-          if (process.failed()) hurry(process.killed() ? grace_s_ : kFarewell_s);
+          if (process.failed()) hurry(process.killed() ? grace_s_ : kFarewell);
         }
       if (deadline_ && milliseconds_until(*deadline_) == 0) signal_running(processes_, SIGKILL);
     }

@@ -165,8 +165,8 @@ Bytes owned_parameters(const Plan& plan, std::int64_t rank) {
   Bytes bytes = 0;
   for (const RankClass& ranks : plan.classes)
     if (ranks.first <= rank && rank <= ranks.last)
-      for (std::size_t u = 0; u < ranks.valid.size(); ++u)
-        bytes += ranks.valid[u] * size_of(plan.job.model.dtype);
+      for (const std::int64_t elems : ranks.valid)
+        bytes += elems * size_of(plan.job.model.dtype);
   return bytes;
 }
 
