@@ -16,10 +16,10 @@
 namespace shardplan {
 namespace {
 
-enum Kind : std::uint32_t { kFailed, kLeft };
+enum Kind : std::uint32_t { Failed, Left };
 
 struct Header {
-  std::uint32_t kind = kFailed;
+  std::uint32_t kind = Failed;
   std::uint32_t text_bytes = 0;
   std::int64_t reporter = 0;
 };
@@ -50,7 +50,7 @@ Watch::Watch(std::int64_t rank, std::vector<Socket> connections)
 Watch::~Watch() {
   raise(end_);
   listener_.join();
-  tell_all(kLeft, rank_, "");
+  tell_all(Left, rank_, "");
 }
 
 std::string Watch::reason() const {
@@ -102,7 +102,7 @@ bool Watch::take_message(Peer& peer) {
                          text_bytes);
   peer.received.erase(peer.received.begin(),
                       peer.received.begin() + sizeof(header) + static_cast<long>(text_bytes));
-  if (header.kind == kLeft) {
+  if (header.kind == Left) {
     peer.state = State::Left;
   } else if (!broken()) {
     told_ = true;
@@ -137,7 +137,7 @@ void Watch::fail(std::string_view reason) noexcept {
   const std::lock_guard lock(mutex_);
   if (broken()) return;
   set_broken(reason, suspects_ ? lowest_present() : rank_);
-  tell_all(kFailed, reporter_, reason);
+  tell_all(Failed, reporter_, reason);
 }
 
 void Watch::explain_loss(std::int64_t peer) noexcept {
