@@ -58,7 +58,7 @@ std::string first_host(const std::string& list) {
 }
 
 std::string host_of_rank_0(const Launcher& launcher, const ProcessPlace& place) {
-  if (const std::string host = variable("MASTER_ADDR"); !host.empty()) return host;
+  if (std::string host = variable("MASTER_ADDR"); !host.empty()) return host;
   if (place.local_size == place.size) return "127.0.0.1";
   if (const std::string nodes = variable("SLURM_STEP_NODELIST"); !nodes.empty())
     return first_host(nodes);
