@@ -93,7 +93,7 @@ OperandTypes norm_types(Kernel kernel, const Attributes& a) {
     types.writes.insert(types.writes.end(), most, size.groups);
     return types;
   }
-  types.reads.push_back(elems);
+  types.reads.emplace_back(elems);
   types.reads.insert(types.reads.end(), std::min(parameters, 1), width);
   types.reads.insert(types.reads.end(), most, size.groups);
   types.writes.insert(types.writes.end(), parameters, width);
@@ -119,7 +119,7 @@ OperandTypes attention_types(const Attributes& a, AttentionForm form) {
   const Extent lse = size.rows * heads;
   std::vector<OperandType> inputs{query, key, value};
   if (form.packed) inputs = {query + key + value};
-  if (form.biased) inputs.push_back(heads * size.time * size.source_time);
+  if (form.biased) inputs.emplace_back(heads * size.time * size.source_time);
   OperandTypes types{inputs, {mixed, lse}};
   if (form.backward) {
     types.reads.insert(types.reads.begin(), mixed);
@@ -303,7 +303,7 @@ OperandTypes operand_types(Kernel kernel, const Attributes& attributes, Profile 
       kernel != Kernel::SumSquares && kernel != Kernel::GradientNorm && !is_optimizer(kernel);
   types.accumulates = accumulates(kernel);
   const Extent workspace = workspace_elems(kernel, attributes, profile);
-  if (workspace != Extent(0)) types.writes.push_back(workspace);
+  if (workspace != Extent(0)) types.writes.emplace_back(workspace);
   return types;
 }
 
