@@ -6,6 +6,17 @@
 namespace shardplan {
 namespace {
 
+struct GroupOf {
+  std::optional<Group> operator()(const AllGather& step) const { return step.group; }
+  std::optional<Group> operator()(const ReduceScatter& step) const { return step.group; }
+  std::optional<Group> operator()(const AllReduce& step) const { return step.group; }
+  std::optional<Group> operator()(const Broadcast& step) const { return step.group; }
+  template <typename Local>
+  std::optional<Group> operator()(const Local&) const {
+    return std::nullopt;
+  }
+};
+
 constexpr std::array<std::string_view, kStreams> kStreamNames{"compute", "ag",  "rs",  "ar",
                                                               "h2d",     "d2h", "host"};
 constexpr std::array<std::string_view, kPhases> kPhaseNames{"load",     "init",      "forward",
@@ -74,11 +85,8 @@ std::string_view to_string(Sink sink) { return text_of(kSinkNames, sink); }
 std::string_view to_string(Why why) { return text_of(kWhyNames, why); }
 std::string_view kind_of(const Operation& operation) { return kKindNames[operation.index()]; }
 
-bool is_collective(const Operation& operation) {
-  return std::holds_alternative<AllGather>(operation) ||
-         std::holds_alternative<ReduceScatter>(operation) ||
-         std::holds_alternative<AllReduce>(operation) ||
-         std::holds_alternative<Broadcast>(operation);
+std::optional<Group> group_of(const Operation& operation) {
+  return std::visit(GroupOf{}, operation);
 }
 
 std::vector<InstructionId> unroll(const Plan& plan, int repeats) {

@@ -161,8 +161,9 @@ using Operation = std::variant<Alloc, Free, Compute, Copy, Fill, AllGather, Redu
                                AllReduce, Broadcast, Read, Write, HostWait>;
 /// The kind's name in JSON: "alloc", "all_gather", ...
 std::string_view kind_of(const Operation& operation);
-/// True for what the ranks of a group do together.
-bool is_collective(const Operation& operation);
+/// The group of a collective, which its ranks do together; nothing for other operations.
+std::optional<Group> group_of(const Operation& operation);
+inline bool is_collective(const Operation& operation) { return group_of(operation).has_value(); }
 
 enum class Why { Data, Reuse, Throttle };
 constexpr int kWhys = 3;
@@ -331,6 +332,14 @@ constexpr bool has_allocator(Profile profile) { return is_torch(profile); }
 /// Bytes that a view spans.
 inline Bytes bytes_of(const Plan& plan, const View& view) {
   return view.elems * size_of(plan.buffers[view.buffer].dtype);
+}
+
+/// And all views together.
+inline Bytes bytes_of(const Plan& plan, const std::vector<View>& views) {
+  Bytes sum = 0;
+  for (const View& view : views)
+    sum += bytes_of(plan, view);
+  return sum;
 }
 
 /// Instructions in issue order with every loop run at most `repeats` times.

@@ -62,12 +62,7 @@ class CostOf {
   const GroupPlacement& placement(Group group) const {
     return placements_[static_cast<std::size_t>(group)];
   }
-  Bytes bytes(const std::vector<View>& views) const {
-    Bytes sum = 0;
-    for (const View& view : views)
-      sum += bytes_of(plan_, view);
-    return sum;
-  }
+  Bytes bytes(const std::vector<View>& views) const { return bytes_of(plan_, views); }
   InstructionCost local() const { return {compute_time(plan_, *instruction_, costs_)}; }
   /// A group of one exchanges nothing; what is left is a copy.
   InstructionCost collective(CollectiveKind kind, Bytes full, const GroupPlacement& group,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <variant>
+#include <vector>
 
 #include "plans/lifetimes.h"
 #include "plans/run_phases.h"
@@ -12,24 +12,12 @@
 namespace shardplan {
 namespace {
 
-/// The group of a collective; empty for other instructions.
-struct GroupOf {
-  std::optional<Group> operator()(const AllGather& step) const { return step.group; }
-  std::optional<Group> operator()(const ReduceScatter& step) const { return step.group; }
-  std::optional<Group> operator()(const AllReduce& step) const { return step.group; }
-  std::optional<Group> operator()(const Broadcast& step) const { return step.group; }
-  template <typename Local>
-  std::optional<Group> operator()(const Local&) const {
-    return std::nullopt;
-  }
-};
-
 /// Communicators a rank is part of: one per group that talks. An axis as long as the world is the
 /// same set of ranks.
 Bytes communicators(const Plan& plan) {
   std::set<Group> groups;
   for (const Instruction& instruction : plan.instructions) {
-    const std::optional<Group> group = std::visit(GroupOf{}, instruction.operation);
+    const std::optional<Group> group = group_of(instruction.operation);
     if (!group || plan.mesh.size(*group) == 1) continue;
     groups.insert(plan.mesh.size(*group) == plan.world_size() ? Group::World : *group);
   }
@@ -109,11 +97,17 @@ CategoryBytes known(const MemoryReplay::Categories& categories) {
   return bytes;
 }
 
-void play_allocations(const Plan& plan, const CostConstants& costs, std::size_t rank_class,
+/// What all rank classes have in common of a plan that allocates.
+struct Issue {
+  std::vector<InstructionId> order;
+  std::vector<RunPhases> phases;  // by position
+  ReuseTimes times;
+};
+
+void play_allocations(const Plan& plan, const Issue& issue, std::size_t rank_class,
                       RankMemory& memory) {
-  const std::vector<InstructionId> order = unroll(plan, 1);
-  const std::vector<RunPhases> phases = run_phases(plan);
-  MemoryReplay replay(plan, rank_class, reuse_times(plan, costs, order));
+  const auto& [order, phases, times] = issue;
+  MemoryReplay replay(plan, rank_class, times);
   Bytes peak = -1;
   for (std::size_t p = 0; p < order.size(); ++p) {
     replay.issue(order[p]);
@@ -136,22 +130,35 @@ void play_allocations(const Plan& plan, const CostConstants& costs, std::size_t 
   memory.peak_reserved_bytes = replay.allocator().peak().reserved;
 }
 
-}  // namespace
-
-RankMemory rank_memory(const Plan& plan, const CostConstants& costs, std::size_t rank_class) {
-  RankMemory memory;
-  if (has_allocator(plan.profile))
-    play_allocations(plan, costs, rank_class, memory);
-  else
-    measure_arena(plan, memory);
+/// Memory that no buffer of the plan is.
+RankMemory beside_buffers(const Plan& plan, const CostConstants& costs) {
   const bool gpu = !plan.job.cluster.gpu.is_cpu();
+  RankMemory memory;
   memory.device_context_bytes = gpu ? costs.device_context_bytes : 0;
   memory.communicator_bytes = gpu ? communicators(plan) * costs.communicator_bytes : 0;
   memory.library_workspace_bytes = 0;  // workspaces are buffers of the plan
-  memory.peak_device_bytes = *memory.peak_reserved_bytes + *memory.device_context_bytes +
-                             *memory.communicator_bytes + *memory.library_workspace_bytes;
   memory.host_bytes = host_bytes(plan);
   return memory;
+}
+
+}  // namespace
+
+std::vector<RankMemory> rank_memories(const Plan& plan, const CostConstants& costs) {
+  std::vector<RankMemory> memories(std::max<std::size_t>(plan.classes.size(), 1),
+                                   beside_buffers(plan, costs));
+  if (has_allocator(plan.profile)) {
+    const std::vector<InstructionId> order = unroll(plan, 1);
+    const Issue issue{order, run_phases(plan), reuse_times(plan, costs, order)};
+    for (std::size_t c = 0; c < memories.size(); ++c)
+      play_allocations(plan, issue, c, memories[c]);
+  } else {
+    measure_arena(plan, memories.front());
+    std::fill(memories.begin() + 1, memories.end(), memories.front());
+  }
+  for (RankMemory& memory : memories)
+    memory.peak_device_bytes = *memory.peak_reserved_bytes + *memory.device_context_bytes +
+                               *memory.communicator_bytes + *memory.library_workspace_bytes;
+  return memories;
 }
 
 }  // namespace shardplan

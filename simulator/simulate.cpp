@@ -133,13 +133,6 @@ std::optional<CostReport> cost_report(const Plan& plan, const std::optional<Time
   return cost;
 }
 
-Bytes bytes_of(const Plan& plan, const std::vector<View>& views) {
-  Bytes sum = 0;
-  for (const View& view : views)
-    sum += bytes_of(plan, view);
-  return sum;
-}
-
 /// Everything the ranks exchange in the steady step.
 void add_communication(const Simulation& simulation, Report& report) {
   const Plan& plan = simulation.plan;
@@ -181,17 +174,15 @@ void add_memory(const Plan& plan, const CostConstants& constants, Report& report
   const bool alike = !has_allocator(plan.profile) || plan.classes.size() == 1;
   const std::vector<RankClass> all{{0, plan.world_size() - 1, {}}};
   const std::vector<RankClass>& classes = replicas && alike ? all : plan.classes;
+  const std::vector<RankMemory> memories = rank_memories(plan, constants);
   report.fits = true;
   for (std::size_t c = 0; c < classes.size(); ++c) {
     std::string name = classes[c].first == classes[c].last
                            ? fmt::format("{}", classes[c].first)
                            : fmt::format("{}-{}", classes[c].first, classes[c].last);
     if (replicas && !alike) name += fmt::format(" of every {}", plan.ranks_in_classes());
-    const bool same = alike && c > 0;
-    report.ranks.push_back({name,
-                            same ? report.ranks.front().memory : rank_memory(plan, constants, c),
-                            owned_parameters(plan, classes[c].first)});
-    if (*report.ranks.back().memory.peak_device_bytes > gpu.memory_bytes) report.fits = false;
+    report.ranks.push_back({name, memories[c], owned_parameters(plan, classes[c].first)});
+    if (*memories[c].peak_device_bytes > gpu.memory_bytes) report.fits = false;
   }
 }
 

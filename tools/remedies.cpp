@@ -56,11 +56,8 @@ std::vector<Change> changes_of(const Job& job) {
 
 Bytes device_bytes(const Plan& plan, const Hardware& hardware) {
   Bytes most = 0;
-  const std::size_t classes = has_allocator(plan.profile) ? plan.classes.size() : 1;
-  for (std::size_t rank_class = 0; rank_class < classes; ++rank_class)
-    most = std::max(
-        most,
-        rank_memory(plan, hardware.costs(plan.profile), rank_class).peak_device_bytes.value_or(0));
+  for (const RankMemory& memory : rank_memories(plan, hardware.costs(plan.profile)))
+    most = std::max(most, memory.peak_device_bytes.value_or(0));
   return most;
 }
 

@@ -40,10 +40,7 @@ GradientPath::GradientPath(Emitter& emitter, const std::vector<ParameterPlace>& 
 
 Dtype GradientPath::written_dtype() const { return parameter_dtype(plan().job); }
 
-Dtype GradientPath::reduce_dtype() const {
-  const auto& precision = plan().job.strategy.mixed_precision;
-  return precision ? precision->reduce : Dtype::Float32;
-}
+Dtype GradientPath::reduce_dtype() const { return shardplan::reduce_dtype(plan().job); }
 
 /// Without a reduction, a sum or a cast in between, kernels write where the optimizer reads.
 bool GradientPath::written_is_temporary() const {

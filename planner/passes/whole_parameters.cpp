@@ -10,6 +10,10 @@ Dtype parameter_dtype(const Job& job) {
   return job.strategy.mixed_precision ? job.strategy.mixed_precision->param : Dtype::Float32;
 }
 
+Dtype reduce_dtype(const Job& job) {
+  return job.strategy.mixed_precision ? job.strategy.mixed_precision->reduce : job.model.dtype;
+}
+
 SliceViews slice_views(const Unit& unit, BufferId shards, BufferId whole, std::int64_t parts,
                        std::int64_t elems) {
   SliceViews views;

@@ -12,6 +12,8 @@ namespace shardplan {
 
 /// Dtype of whole parameters while they are used.
 Dtype parameter_dtype(const Job& job);
+/// Dtype in which gradients are reduced.
+Dtype reduce_dtype(const Job& job);
 
 /// The whole parameters that launches of a micro-step read: cast to the dtype that the job computes
 /// in and gathered from the shards, as far as either is needed.

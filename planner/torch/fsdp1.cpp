@@ -41,9 +41,7 @@ class Fsdp1 : public Engine {
         mesh_(process.plan().mesh),
         param_dtype_(parameter_dtype(process.job())),
         orig_dtype_(process.job().model.dtype),
-        reduce_dtype_(process.job().strategy.mixed_precision
-                          ? process.job().strategy.mixed_precision->reduce
-                          : orig_dtype_) {}
+        reduce_dtype_(reduce_dtype(process.job())) {}
 
   void init() override;
   /// The order that forward prefetches in is learnt in the first step; with use_orig_params a
@@ -83,6 +81,7 @@ class Fsdp1 : public Engine {
   void post_backward(Handle& handle);
   void reduce_shards(Handle& handle, Tensor gradient);
   void all_reduce(Handle& handle, Tensor gradient);
+  void free_gradients();
   StoragePtr cast(const Handle& handle, const Tensor& gradient, Dtype dtype);
   Tensor padded(const Handle& handle, const Tensor& gradient);
 
@@ -154,11 +153,7 @@ void Fsdp1::init() {
 
 void Fsdp1::begin_micro_step(Sync sync) {
   sync_ = sync;
-  if (std::exchange(drops_gradients_, false))
-    for (Handle& handle : handles_) {
-      handle.gradient->free();
-      if (!shards()) handle.flat_gradient->free();
-    }
+  if (std::exchange(drops_gradients_, false)) free_gradients();
   for (Handle& handle : handles_)
     handle.needs_forward_unshard = true;
 }
@@ -397,6 +392,10 @@ void Fsdp1::zero_grad() {
     drops_gradients_ = true;  // _reset_flat_param_grad_info_if_needed, before the next forward
     return;
   }
+  free_gradients();
+}
+
+void Fsdp1::free_gradients() {
   for (Handle& handle : handles_) {
     handle.gradient->free();
     if (!shards()) handle.flat_gradient->free();

@@ -48,9 +48,7 @@ class Fsdp2 : public Engine {
         mesh_(process.plan().mesh),
         param_dtype_(parameter_dtype(process.job())),
         orig_dtype_(process.job().model.dtype),
-        reduce_dtype_(process.job().strategy.mixed_precision
-                          ? process.job().strategy.mixed_precision->reduce
-                          : orig_dtype_) {}
+        reduce_dtype_(reduce_dtype(process.job())) {}
 
   void init() override;
   Tensor parameter(int index) override {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "plans/plan.h"
@@ -26,16 +28,18 @@ class ThreadWorld {
 
  private:
   struct Place {
-    Rendezvous* rendezvous;
-    int member;
+    Rendezvous* rendezvous = nullptr;
+    int member = 0;
   };
   class End;  // a rank's Communicator
 
-  Place place(std::int64_t rank, Stream stream, Group group) const;
+  /// Where a rank meets the other members of its group, which is made for the first of them.
+  Place join(std::int64_t rank, Stream stream, Group group);
 
   const Mesh mesh_;
-  std::vector<std::unique_ptr<Rendezvous>>
-      places_;  // [stream][world, shard groups, replica groups, spans]
+  const Seconds timeout_s_;
+  /// By stream, group and first member.
+  std::map<std::tuple<Stream, Group, std::int64_t>, std::unique_ptr<Rendezvous>> rendezvous_;
   std::vector<std::unique_ptr<Communicator>> ends_;
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 
 #include "plans/error.h"
 #include "simulator/caching_allocator.h"
+#include "tests/oracle/document.h"
 
 namespace shardplan::oracle {
 namespace {
@@ -159,16 +159,11 @@ Outcome outcome_of(const json& one) {
 }  // namespace
 
 int allocator(const std::filesystem::path& file, Scorecard::Form form) {
-  std::ifstream stream(file);
-  if (!stream) throw InputError(file.string() + ": cannot be read");
   Scorecard scorecard(form);
-  try {
-    const json document = json::parse(stream);
+  with_document(file, [&](const json& document) {
     for (const json& one : document.at("cases"))
       scorecard.add(outcome_of(one));
-  } catch (const json::exception& error) {
-    throw InputError(fmt::format("{}: {}", file.string(), error.what()));
-  }
+  });
   return scorecard.close();
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,31 +10,13 @@
 
 #include "plans/error.h"
 #include "plans/verify.h"
+#include "tests/oracle/document.h"
 #include "tests/oracle/torch_case.h"
 
 namespace shardplan::oracle {
 namespace {
 
 using nlohmann::json;
-
-/// The group of a collective; empty for other instructions.
-struct GroupOf {
-  std::optional<Group> operator()(const AllGather& step) const { return step.group; }
-  std::optional<Group> operator()(const ReduceScatter& step) const { return step.group; }
-  std::optional<Group> operator()(const AllReduce& step) const { return step.group; }
-  std::optional<Group> operator()(const Broadcast& step) const { return step.group; }
-  template <typename Local>
-  std::optional<Group> operator()(const Local&) const {
-    return std::nullopt;
-  }
-};
-
-Bytes bytes_of(const Plan& plan, const std::vector<View>& views) {
-  Bytes sum = 0;
-  for (const View& view : views)
-    sum += shardplan::bytes_of(plan, view);
-  return sum;
-}
 
 /// One line for a collective; two are the same when their lines are.
 std::string line_of(const Plan& plan, const Instruction& instruction, Group group) {
@@ -86,7 +67,7 @@ class PlanLists {
     const Segment& segment = plan_.segments[item.segment];
     for (InstructionId id = segment.first; id < segment.last; ++id) {
       Instruction instruction = plan_.instructions[id];
-      const auto group = std::visit(GroupOf{}, instruction.operation);
+      const auto group = group_of(instruction.operation);
       if (!group || (plan_.mesh.size(*group) == 1 && plan_.world_size() > 1)) continue;
       if (!names_units_) instruction.unit = -1;
       lists_[list].push_back(line_of(plan_, instruction, *group));
@@ -138,17 +119,12 @@ Outcome outcome_of(const json& one, const json& models) {
 
 int collectives(const std::filesystem::path& file, const std::string& filter,
                 Scorecard::Form form) {
-  std::ifstream stream(file);
-  if (!stream) throw InputError(file.string() + ": cannot be read");
   Scorecard scorecard(form);
-  try {
-    const json document = json::parse(stream);
+  with_document(file, [&](const json& document) {
     for (const json& one : document.at("cases"))
       if (one.at("id").get<std::string>().find(filter) != std::string::npos)
         scorecard.add(outcome_of(one, document.at("models")));
-  } catch (const json::exception& error) {
-    throw InputError(fmt::format("{}: {}", file.string(), error.what()));
-  }
+  });
   return scorecard.close();
 }
 

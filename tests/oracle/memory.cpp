@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "plans/error.h"
 #include "plans/verify.h"
 #include "simulator/memory_replay.h"
+#include "tests/oracle/document.h"
 #include "tests/oracle/torch_case.h"
 
 namespace shardplan::oracle {
@@ -236,11 +236,8 @@ Outcome bar(const Errors& errors, const std::string& figure, double within, doub
 }  // namespace
 
 int memory(const std::filesystem::path& file, const std::string& filter, Scorecard::Form form) {
-  std::ifstream stream(file);
-  if (!stream) throw InputError(file.string() + ": cannot be read");
   Scorecard scorecard(form);
-  try {
-    const json document = json::parse(stream);
+  with_document(file, [&](const json& document) {
     Errors errors;
     for (const json& one : document.at("cases"))
       if (one.at("id").get<std::string>().find(filter) != std::string::npos)
@@ -250,9 +247,7 @@ int memory(const std::filesystem::path& file, const std::string& filter, Scoreca
     for (const char* figure :
          {"peak_forward", "peak_backward", "peak_step", "after_forward", "first_iteration"})
       scorecard.add(bar(errors, figure, 0.01, 0.03));
-  } catch (const json::exception& error) {
-    throw InputError(fmt::format("{}: {}", file.string(), error.what()));
-  }
+  });
   return scorecard.close();
 }
 

@@ -207,7 +207,7 @@ TEST(UsersCases, Init01_LoadingHoldsShardsOnly) {
                           "cluster.gpus_per_node=8", "training.sequence_length=64"});
   const Plan plan = make_plan(job);
   EXPECT_NEAR(static_cast<double>(plan.parameter_count * 4) / kGiB, 28.37, 0.005);
-  const RankMemory memory = rank_memory(plan, {});
+  const RankMemory memory = rank_memories(plan, {}).front();
   EXPECT_EQ(memory.phases[static_cast<int>(RunPhase::Load)].peak_bytes,
             bytes_in(plan, {Category::Parameters, Category::OptimizerState}));
   EXPECT_LT(*memory.phases[static_cast<int>(RunPhase::Load)].peak_bytes,
@@ -218,11 +218,8 @@ TEST(UsersCases, Init01_LoadingHoldsShardsOnly) {
 std::vector<Bytes> reduced_bytes(const Plan& plan) {
   std::vector<Bytes> bytes;
   for (const Instruction& instruction : plan.instructions)
-    if (std::holds_alternative<ReduceScatter>(instruction.operation)) {
-      bytes.push_back(0);
-      for (const View& view : instruction.reads)
-        bytes.back() += bytes_of(plan, view);
-    }
+    if (std::holds_alternative<ReduceScatter>(instruction.operation))
+      bytes.push_back(bytes_of(plan, instruction.reads));
   return bytes;
 }
 
@@ -268,7 +265,7 @@ TEST(UsersCases, Hyb01_HybridShardingDividesByTheNode) {
       vocabulary_job(16, {"training.optimizer.name=adamw", "training.activation_checkpointing=full",
                           "strategy.mixed_precision={param: bfloat16, reduce: float32}"});
   const auto fits = [&](const Plan& plan) {
-    return *rank_memory(plan, hardware.costs(plan.profile)).peak_device_bytes <=
+    return *rank_memories(plan, hardware.costs(plan.profile)).front().peak_device_bytes <=
            job.cluster.gpu.memory_bytes;
   };
   const Plan full = make_plan(job, llama);
