@@ -51,7 +51,7 @@ MUTATIONS = {
     ],
     # In the collective: a plan that forgets the mean does not pass verify.
     "gradient summed over 2 ranks, not averaged": [
-        (COLLECTIVES, "block[i] * post_scale", "block[i] * (sizeof(T) == 4 ? T{1} : post_scale)"),
+        (COLLECTIVES, "block[i] * post_scale", "block[i] * (sizeof(T) == 4 ? Sum<T>{1} : post_scale)"),
     ],
     "gradient of half the batch only (no reduction)": [
         (COLLECTIVES, "reinterpret_cast<const T*>(part.data)",
