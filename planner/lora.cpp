@@ -61,7 +61,8 @@ class LoraBuilder {
     const std::string path = fmt::format("{}.{}", module, name);
     graph_.modules.push_back({path, "Linear"});
     const int weight = graph_.add_parameter(
-        {fmt::format("base_model.model.{}.weight", path), {out, in}, initializer, true});
+        {fmt::format("base_model.model.{}.weight", path), {out, in}, initializer});
+    graph_.parameters[weight].dtype = lora_.dtype;
     const Attributes features{{Attribute::InFeatures, static_cast<double>(in)},
                               {Attribute::OutFeatures, static_cast<double>(out)}};
     return graph_.add({OperatorKind::Linear, path, features, {weight}, {}}, {input});
@@ -92,9 +93,6 @@ class LoraBuilder {
 }  // namespace
 
 ModelGraph with_lora(const ModelGraph& base, const LoraJob& lora) {
-  if (lora.dtype != Dtype::Float32)
-    throw FieldError("model.lora.dtype", fmt::format("{} is not supported yet; supported: float32",
-                                                     to_string(lora.dtype)));
   return LoraBuilder(base, lora).build();
 }
 

@@ -72,16 +72,11 @@ void refuse_for_torch(const Job& job, Engine engine) {
   if (profile != Profile::TorchEager)
     fail_unsupported("strategy.profile", with_engine(to_string(profile)), "torch-eager");
   refuse_sharding_of_others(engine, strategy.sharding);
-  if (job.model.lora) fail_unsupported("model.lora", with_engine("LoRA"), "null");
-  if (job.model.trainable)
-    fail_unsupported("model.trainable", with_engine("a list of patterns"), "null");
   if (job.training.activation_checkpointing.kind == ActivationCheckpointing::Kind::Selective)
     fail_unsupported("training.activation_checkpointing", with_engine("selective"),
                      "none, full, {every: k}");
   if (job.training.loss_chunks > 1)
     fail_unsupported("training.loss.chunks", with_engine("a loss in chunks"), "1");
-  if (engine == Engine::Ddp && strategy.mixed_precision)
-    fail_unsupported("strategy.mixed_precision", with_engine("autocast"), "null");
 }
 
 void refuse_for_engine(const Job& job) {
@@ -104,13 +99,15 @@ void refuse_unplanned(const Job& job) {
   if (job.strategy.cpu_offload != CpuOffload{})
     fail_unsupported("strategy.cpu_offload", "to move parts to the host",
                      "{params: false, optimizer: false, activations: false}");
-  if (job.model.dtype != Dtype::Float32)  // stored and optimised in it, not only computed in it
+  const bool native = job.strategy.engine.value_or(Engine::Native) == Engine::Native;
+  // Stored and optimised in it, not only computed in it.
+  if (native && job.model.dtype != Dtype::Float32)
     fail_unsupported("model.dtype", to_string(job.model.dtype),
                      "float32, with strategy.mixed_precision for what is computed");
   if (job.training.optimizer.state_dtype != Dtype::Float32)
     fail_unsupported("training.optimizer.state_dtype",
                      to_string(job.training.optimizer.state_dtype), "float32");
-  if (job.training.attention != AttentionKind::Sdpa)
+  if (native && job.training.attention != AttentionKind::Sdpa)
     fail_unsupported("training.attention", "eager", "sdpa");
 }
 

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "plans/units.h"
 
 namespace shardplan {
 
@@ -21,6 +24,7 @@ struct Parameter {
   Initializer initializer;
   bool trainable = true;
   bool reached = true;  // false: the class has it, but the loss does not depend on it
+  std::optional<Dtype> dtype = std::nullopt;  // of adapters; none: the job's model.dtype
 
   /// Has a gradient and optimizer state.
   bool trains() const { return trainable && reached; }

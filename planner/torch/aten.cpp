@@ -7,6 +7,14 @@
 #include <utility>
 
 namespace shardplan::torch {
+namespace {
+
+/// Type promotion of floating-point operands.
+Dtype wider(const Tensor& x, const Tensor& y) {
+  return size_of(x.dtype) >= size_of(y.dtype) ? x.dtype : y.dtype;
+}
+
+}  // namespace
 
 Category Aten::category() const {
   return again_ == nullptr && host_.phase() == Phase::Backward ? Category::Temporaries
@@ -69,11 +77,17 @@ void Aten::record(std::string_view what, Tensor& result, const Tensors& inputs, 
 }
 
 Tensor Aten::to(const Tensor& x, Dtype dtype) {
+  return to(x, dtype, [this, elems = x.elems, from = x.dtype] {
+    return make("to.grad", elems, from);
+  });
+}
+
+Tensor Aten::to(const Tensor& x, Dtype dtype, const std::function<Tensor()>& make_gradient) {
   if (x.dtype == dtype) return x;
   Tensor result = make("to", x.elems, dtype);
   launch("to", {x}, {result});
-  record("to", result, {x}, [this, from = x.dtype](const Tensors& g) -> Tensors {
-    Tensor back = make("to.grad", g[0].elems, from);
+  record("to", result, {x}, [this, make_gradient](const Tensors& g) -> Tensors {
+    Tensor back = make_gradient();
     launch("to.backward", g, {back});
     return {back};
   });
@@ -105,21 +119,22 @@ Tensor Aten::pointwise(const Tensor& x, const Pointwise& function) {
 }
 
 Tensor Aten::add(const Tensor& x, const Tensor& y) {
-  Tensor result = like("add", x);
+  Tensor result = make("add", x.elems, wider(x, y));
   launch("add", {x, y}, {result}, Kernel::Add);
-  record("add", result, {x, y}, [this, x_elems = x.elems, y_elems = y.elems](const Tensors& g) {
-    if (x_elems == y_elems) return Tensors{g[0], g[0]};
-    Tensor summed = make("add.sum", y_elems, g[0].dtype);
-    launch("add.backward", g, {summed});
-    return Tensors{g[0], summed};
-  });
+  record("add", result, {x, y},
+         [this, x_elems = x.elems, y_elems = y.elems, sums = y.requires_grad](const Tensors& g) {
+           if (x_elems == y_elems || !sums) return Tensors{g[0], g[0]};
+           Tensor summed = make("add.sum", y_elems, g[0].dtype);
+           launch("add.backward", g, {summed});
+           return Tensors{g[0], summed};
+         });
   return result;
 }
 
 Tensor Aten::mul(const Tensor& x, const Tensor& y) {
   const SavedTensor saved_y = save(y, x.requires_grad);
   const SavedTensor saved_x = save(x, y.requires_grad);
-  Tensor result = like("mul", x.elems >= y.elems ? x : y);
+  Tensor result = make("mul", std::max(x.elems, y.elems), wider(x, y));
   launch("mul", {x, y}, {result});
   // The gradient of one factor: that of the product times the other, summed where it was spread.
   const auto factor = [this](const Tensor& g, const Tensor& other, std::int64_t elems) {
@@ -224,14 +239,39 @@ Tensor Aten::gradient_of(const Tensor& parameter, std::string_view what) {
   return gradient;
 }
 
-Tensor Aten::linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+Tensor Aten::operand(const Tensor& x) {
+  return settings_.autocast && x ? to(x, *settings_.autocast) : x;
+}
+
+/// Autocast casts a leaf that trains once, and keeps the copy to its end.
+Tensor Aten::weight_operand(const Tensor& weight) {
+  if (!weight.requires_grad) return operand(weight);
+  if (!settings_.autocast || weight.dtype == *settings_.autocast) return weight;
+  const auto [cast, added] = casts_.try_emplace(weight.storage.get());
+  if (added)
+    cast->second = to(weight, *settings_.autocast,
+                      [this, weight] { return gradient_of(weight, "weight.grad"); });
+  return cast->second;
+}
+
+Tensor Aten::linear(const Tensor& given, const Tensor& given_weight, const Tensor& given_bias,
                     const Attributes& sizes) {
+  const Tensor x = operand(given);
+  const Tensor weight = weight_operand(given_weight);
+  const Tensor bias = weight_operand(given_bias);
   const SavedTensor saved_x = save(x, weight.requires_grad);
   const SavedTensor saved_weight = save(weight, x.requires_grad);
   const std::int64_t rows = x.elems / sizes.integer(Attribute::InFeatures);
   Tensor result = make("mm", rows * sizes.integer(Attribute::OutFeatures), x.dtype);
   launch("mm", {x, weight, bias}, {result}, Kernel::Linear, sizes);
-  const auto backward = [=, this, like_x = x.elems, wants_x = x.requires_grad](const Tensors& g) {
+  // What backward knows of the copies that autocast makes must not keep them.
+  const auto shape = [](const Tensor& tensor) {
+    Tensor copy = tensor;
+    copy.storage = nullptr;
+    return copy;
+  };
+  const auto backward = [=, this, weight = shape(weight), bias = shape(bias), like_x = x.elems,
+                         wants_x = x.requires_grad](const Tensors& g) {
     const Tensor input = saved_x.unpack();
     const Tensor by = saved_weight.unpack();
     Tensors gradients(3);
@@ -254,22 +294,25 @@ Tensor Aten::linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
   return result;
 }
 
-Tensor Aten::layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+Tensor Aten::layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias,
                         std::int64_t rows) {
-  const Dtype statistics = settings_.narrow_layer_norm_statistics ? x.dtype : Dtype::Float32;
-  const SavedTensor saved_x = save(x);
-  const SavedTensor saved_weight = save(weight);
+  const Tensor x = settings_.autocast ? to(given, Dtype::Float32) : given;  // of its float32 list
+  const Dtype statistics = settings_.cpu ? x.dtype : Dtype::Float32;
+  const bool needed = x.requires_grad || weight.requires_grad || bias.requires_grad;
+  const SavedTensor saved_x = save(x, needed);
+  const SavedTensor saved_weight = save(weight, needed);
   Tensor result = like("layer_norm", x);
   const Tensor mean = make("layer_norm.mean", rows, statistics);
   const Tensor rstd = make("layer_norm.rstd", rows, statistics);
   launch("layer_norm", {x, weight, bias}, {result, mean, rstd});
-  const SavedTensor saved_mean = save(mean);
-  const SavedTensor saved_rstd = save(rstd);
-  const auto backward = [=, this](const Tensors& g) {
+  const SavedTensor saved_mean = save(mean, needed);
+  const SavedTensor saved_rstd = save(rstd, needed);
+  const auto backward = [=, this, wants_x = x.requires_grad](const Tensors& g) {
     const Tensor input = saved_x.unpack();
     const Tensor scale = saved_weight.unpack();
     const Tensors row_statistics{saved_mean.unpack(), saved_rstd.unpack()};
-    Tensors gradients{like("layer_norm.grad", g[0]), Tensor{}, Tensor{}};
+    Tensors gradients(3);
+    if (wants_x) gradients[0] = like("layer_norm.grad", g[0]);
     if (weight.requires_grad) gradients[1] = gradient_of(weight, "weight.grad");
     if (bias.requires_grad) gradients[2] = gradient_of(bias, "bias.grad");
     launch("layer_norm.backward", {g[0], input, scale, row_statistics[0], row_statistics[1]},
@@ -293,14 +336,53 @@ Tensor Aten::embedding(const Tensor& indices, const Tensor& weight, std::int64_t
   return result;
 }
 
-Tensor Aten::attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t rows,
-                       const Attributes& sizes) {
-  const std::vector<SavedTensor> saved{save(q), save(k), save(v)};
+Tensor Aten::wide_operand(const Tensor& x) {
+  return settings_.autocast && !settings_.cpu ? to(x, Dtype::Float32) : x;
+}
+
+Tensor Aten::pad(const Tensor& x, std::int64_t elems) {
+  Tensor result = make("pad", elems, x.dtype);
+  launch("pad", {x}, {result});
+  record("pad", result, {x}, [this, back = x.elems](const Tensors& g) -> Tensors {
+    Tensor gradient = make("pad.grad", back, g[0].dtype);
+    launch("pad.backward", g, {gradient});
+    return {gradient};
+  });
+  return result;
+}
+
+/// CUDA's flash kernel takes heads of a multiple of 8: others are padded, and the result is a part
+/// (pad_last_dim).
+Tensor Aten::attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                       std::int64_t rows, const Attributes& sizes) {
+  constexpr std::int64_t kHeadMultiple = 8;
   const std::int64_t head = sizes.integer(Attribute::HeadDim);
-  Tensor result = make("attention", rows * sizes.integer(Attribute::ValueHeadDim, head), q.dtype);
+  const std::int64_t padded = settings_.cpu ? head : round_up(head, kHeadMultiple);
+  Tensors heads{operand(query), operand(key), operand(value)};
+  const std::int64_t elems = rows * sizes.integer(Attribute::ValueHeadDim, head);
+  if (padded == head) return fused_attention(heads, rows, elems, sizes);
+  for (Tensor& one : heads)
+    one = pad(one, one.elems / head * padded);
+  const Tensor result = fused_attention(heads, rows, elems / head * padded, sizes);
+  return pointwise(slice(result, elems), {.name = "contiguous"});
+}
+
+Tensor Aten::fused_attention(const Tensors& heads, std::int64_t rows, std::int64_t elems,
+                             const Attributes& sizes) {
+  const Tensor& q = heads[0];
+  const Tensor& k = heads[1];
+  const Tensor& v = heads[2];
+  const bool needed = q.requires_grad || k.requires_grad || v.requires_grad;
+  const std::vector<SavedTensor> saved{save(q, needed), save(k, needed), save(v, needed)};
+  Tensor result = make("attention", elems, q.dtype);
   const Tensor log_sum_exp = make("attention.log_sum_exp", rows, Dtype::Float32);
   launch("attention", {q, k, v}, {result, log_sum_exp}, Kernel::Attention, sizes);
-  const std::vector<SavedTensor> results{save(result), save(log_sum_exp)};
+  std::vector<SavedTensor> results{save(result, needed), save(log_sum_exp, needed)};
+  if (!settings_.cpu) {
+    constexpr std::int64_t kRandomState = 3;  // seed and offset of dropout: 24 B
+    results.push_back(
+        save(make("attention.random_state", kRandomState, Dtype::Int64), needed));
+  }
   const auto backward = [=, this, q_elems = q.elems, k_elems = k.elems,
                          v_elems = v.elems](const Tensors& g) {
     Tensors reads{g[0]};
@@ -311,7 +393,7 @@ Tensor Aten::attention(const Tensor& q, const Tensor& k, const Tensor& v, std::i
                     make("attention.grad_k", k_elems, g[0].dtype),
                     make("attention.grad_v", v_elems, g[0].dtype)};
     Tensors gradients = written;
-    if (settings_.flash_attention) {
+    if (settings_.kernels_allocate) {
       written.push_back(make("attention.dq_accumulator", q_elems, Dtype::Float32));
       written.push_back(make("attention.softmax_d", rows, Dtype::Float32));
     }
@@ -319,6 +401,48 @@ Tensor Aten::attention(const Tensor& q, const Tensor& k, const Tensor& v, std::i
     return gradients;
   };
   record("attention", result, {q, k, v}, backward);
+  return result;
+}
+
+Tensor Aten::matmul(const Tensor& left, const Tensor& right, std::int64_t elems) {
+  const Tensor x = operand(left);
+  const Tensor y = operand(right);
+  const SavedTensor saved_x = save(x, y.requires_grad);
+  const SavedTensor saved_y = save(y, x.requires_grad);
+  Tensor result = make("bmm", elems, x.dtype);
+  launch("bmm", {x, y}, {result});
+  const auto backward = [=, this, x_elems = x.elems, y_elems = y.elems, wants_x = x.requires_grad,
+                         wants_y = y.requires_grad](const Tensors& g) {
+    const Tensor by_x = saved_x.unpack();
+    const Tensor by_y = saved_y.unpack();
+    Tensors gradients(2);
+    if (wants_x) {
+      gradients[0] = make("bmm.grad_x", x_elems, g[0].dtype);
+      launch("bmm.backward_x", {g[0], by_y}, {gradients[0]});
+    }
+    if (wants_y) {
+      gradients[1] = make("bmm.grad_y", y_elems, g[0].dtype);
+      launch("bmm.backward_y", {g[0], by_x}, {gradients[1]});
+    }
+    return gradients;
+  };
+  record("bmm", result, {x, y}, backward);
+  return result;
+}
+
+Tensor Aten::softmax(const Tensor& x) {
+  return pointwise(x, {.name = "softmax", .saves = Pointwise::Saves::Output});
+}
+
+Tensor Aten::repeat(const Tensor& x, std::int64_t times) {
+  if (times == 1) return x;
+  Tensor result = make("repeat", x.elems * times, x.dtype);
+  launch("repeat", {x}, {result});
+  record("repeat", result, {x}, [this, elems = x.elems](const Tensors& g) -> Tensors {
+    Tensor gradient = make("repeat.grad", elems, g[0].dtype);
+    launch("repeat.backward", g, {gradient});
+    return {gradient};
+  });
   return result;
 }
 

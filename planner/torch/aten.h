@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,8 +15,9 @@ namespace shardplan::torch {
 /// What of PyTorch's operators depends on where and in what they run.
 struct AtenSettings {
   Category gradients = Category::UnshardedGradients;  // what gradients of parameters count as
-  bool narrow_layer_norm_statistics = false;  // in the input's dtype (CPU) instead of float32
-  bool flash_attention = true;  // backward sums the gradient of queries in float32 (CUDA)
+  bool cpu = false;               // statistics of LayerNorm in the input's dtype, no random states
+  bool kernels_allocate = true;   // what they need inside; not with fake tensors
+  std::optional<Dtype> autocast;  // what torch.autocast casts operands of products to
 };
 
 /// What a pointwise function of one tensor keeps for backward, and what backward allocates beside
@@ -52,6 +55,8 @@ class Aten {
   /// Rows of a table; `rows` is how many are read. Gradients of rows that serve several sequences
   /// are summed.
   Tensor embedding(const Tensor& indices, const Tensor& weight, std::int64_t elems);
+  /// The same with columns added to, or cut off (torch.nn.functional.pad).
+  Tensor pad(const Tensor& x, std::int64_t elems);
   /// Fused attention with a log-sum-exp for every one of `rows` rows.
   Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t rows,
                    const Attributes& sizes);
@@ -60,6 +65,12 @@ class Aten {
   /// The same of a leaf, whose gradient `make_gradient` makes.
   Tensors split_leaf(const Tensor& x, const std::vector<std::int64_t>& elems,
                      std::function<Tensor()> make_gradient);
+  /// Product of two matrices that are both results; of `elems`.
+  Tensor matmul(const Tensor& x, const Tensor& y, std::int64_t elems);
+  Tensor softmax(const Tensor& x);
+  /// The same elements once more, for each of `times` readers
+  /// (repeat_interleave); none for one.
+  Tensor repeat(const Tensor& x, std::int64_t times);
   Tensor log_softmax(const Tensor& x);
   /// Mean negative log-likelihood; a scalar.
   Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets);
@@ -69,6 +80,12 @@ class Aten {
                   Category category = Category::Activations);
   /// The same tensors behind a node that runs `done` once gradients of all have come.
   Tensors identity(const std::string& name, const Tensors& tensors, std::function<void()> done);
+
+  bool autocasts() const { return settings_.autocast.has_value(); }
+  /// What an operator reads that CUDA's autocast runs in float32.
+  Tensor wide_operand(const Tensor& x);
+  /// The end of torch.autocast: its copies of weights go, but for what backward keeps.
+  void leave_autocast() { casts_.clear(); }
 
   /// Runs `region` so that nothing it saves is kept; `again` runs it in backward.
   template <typename Region>
@@ -87,6 +104,7 @@ class Aten {
     again_ = &checkpoint;
     const std::string module = module_;
     region();
+    leave_autocast();
     module_ = module;
     again_ = nullptr;
   }
@@ -99,8 +117,13 @@ class Aten {
   Tensor make(std::string_view what, std::int64_t elems, Dtype dtype);
   Tensor like(std::string_view what, const Tensor& x) { return make(what, x.elems, x.dtype); }
   Tensor gradient_of(const Tensor& parameter, std::string_view what);
+  Tensor to(const Tensor& x, Dtype dtype, const std::function<Tensor()>& make_gradient);
   void launch(std::string_view what, const Tensors& reads, const Tensors& writes,
               Kernel kernel = Kernel::Elementwise, const Attributes& sizes = {});
+  Tensor operand(const Tensor& x);
+  Tensor fused_attention(const Tensors& heads, std::int64_t rows, std::int64_t elems,
+                         const Attributes& sizes);
+  Tensor weight_operand(const Tensor& weight);
   SavedTensor save(const Tensor& tensor, bool needed = true);
   void record(std::string_view what, Tensor& result, const Tensors& inputs, Backward backward);
 
@@ -110,6 +133,7 @@ class Aten {
   std::string module_;
   std::shared_ptr<Checkpoint> checkpoint_;  // of the region that runs forward
   Checkpoint* again_ = nullptr;             // of the region that is computed again
+  std::map<const Storage*, Tensor> casts_;  // by weight: autocast's cache
 };
 
 }  // namespace shardplan::torch

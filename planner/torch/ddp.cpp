@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "planner/torch/engine.h"
@@ -57,6 +58,7 @@ class Ddp : public Engine {
   void accumulate(int index, Tensor gradient);
   void mark_ready(int index);
   void reduce_ready();
+  Dtype dtype_of(const View& view) const { return host_.plan().buffers[view.buffer].dtype; }
   View in_bucket(const Param& param) const {
     return {buckets_[param.bucket].storage->buffer(), param.at, param.tensor.elems};
   }
@@ -78,7 +80,7 @@ void Ddp::init() {
   for (std::size_t i = 0; i < count; ++i) {
     const Parameter& parameter = process_.model.parameters[i];
     const int index = static_cast<int>(i);
-    const Dtype dtype = process_.job().model.dtype;
+    const Dtype dtype = stored_dtype(process_.job(), parameter);
     Param& param = params_[i];
     param.name = parameter.name;
     param.tensor.storage = host_.resident({.name = parameter.name,
@@ -134,7 +136,7 @@ void Ddp::broadcast(const std::string& name, const std::vector<View>& views) {
   const StoragePtr flat = host_.allocate({.name = name,
                                           .category = Category::CommunicationBuffers,
                                           .elems = elems,
-                                          .dtype = process_.job().model.dtype});
+                                          .dtype = dtype_of(views.front())});
   const View whole = host_.whole(flat);
   host_.issue(name + ".flatten", Stream::Compute, Compute{Kernel::Elementwise, {}}, views, {whole});
   host_.issue("broadcast." + name, Stream::AllReduce, Broadcast{Group::World, 0}, {whole}, {whole});
@@ -142,22 +144,21 @@ void Ddp::broadcast(const std::string& name, const std::vector<View>& views) {
               views);
 }
 
-/// _sync_module_states: parameters and buffers of rank 0, in buckets that close once they hold
-/// 250 MiB (broadcast_bucket_size).
+/// _sync_module_states: parameters and buffers of rank 0, in buckets of one dtype that close once
+/// they hold 250 MiB (broadcast_bucket_size).
 void Ddp::broadcast_state() {
   constexpr Bytes kBucketBytes = Bytes{250} << 20;
-  std::vector<View> bucket;
-  Bytes filled = 0;
-  const auto close = [&] {
-    if (!bucket.empty()) broadcast("module_states", std::exchange(bucket, {}));
-    filled = 0;
-  };
+  std::map<Dtype, std::vector<View>> buckets;
   for (const View& view : state()) {
+    std::vector<View>& bucket = buckets[dtype_of(view)];
     bucket.push_back(view);
-    filled += bytes_of(host_.plan(), view);
-    if (filled >= kBucketBytes) close();
+    Bytes filled = 0;
+    for (const View& one : bucket)
+      filled += bytes_of(host_.plan(), one);
+    if (filled >= kBucketBytes) broadcast("module_states", std::exchange(bucket, {}));
   }
-  close();
+  for (const auto& [dtype, bucket] : buckets)
+    if (!bucket.empty()) broadcast("module_states", bucket);
 }
 
 std::vector<View> Ddp::state() const {
@@ -179,7 +180,7 @@ void Ddp::make_bucket(std::vector<int> parameters, std::vector<int> units) {
   bucket.storage = host_.allocate({.name = fmt::format("bucket.{}", buckets_.size() - 1),
                                    .category = Category::CommunicationBuffers,
                                    .elems = elems,
-                                   .dtype = process_.job().model.dtype});
+                                   .dtype = params_[parameters.front()].tensor.dtype});
   bucket.parameters = std::move(parameters);
   bucket.units = std::move(units);
 }

@@ -6,6 +6,28 @@
 
 namespace shardplan::torch {
 
+namespace {
+
+/// Dtype that mixed precision casts to, of tensors that are stored as `stored`. With DDP it means
+/// autocast.
+Dtype cast_dtype(const Job& job, Dtype stored) {
+  const auto& precision = job.strategy.mixed_precision;
+  const bool autocast = job.strategy.engine == shardplan::Engine::Ddp;
+  return precision && !autocast ? precision->param : stored;
+}
+
+}  // namespace
+
+Dtype stored_dtype(const Job& job, const Parameter& parameter) {
+  return parameter.dtype.value_or(job.model.dtype);
+}
+
+Dtype compute_dtype(const Job& job, const Parameter& parameter) {
+  return cast_dtype(job, stored_dtype(job, parameter));
+}
+
+Dtype compute_dtype(const Job& job) { return cast_dtype(job, job.model.dtype); }
+
 std::vector<std::int64_t> local_elems(const Plan& plan, const Parameter& parameter) {
   const std::int64_t elems = parameter.elements();
   const std::int64_t rows = parameter.shape.empty() ? 1 : parameter.shape.front();

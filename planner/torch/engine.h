@@ -66,6 +66,13 @@ class Engine {
   virtual void zero_grad() = 0;
 };
 
+/// Dtype in which a parameter is stored and optimised.
+Dtype stored_dtype(const Job& job, const Parameter& parameter);
+/// Dtype of a parameter that operators read, but for what autocast casts.
+Dtype compute_dtype(const Job& job, const Parameter& parameter);
+/// Dtype of what operators compute in, but for what autocast casts.
+Dtype compute_dtype(const Job& job);
+
 /// Elements of the rows that ranks hold of a parameter cut by rows, without padding, by rank class.
 std::vector<std::int64_t> local_elems(const Plan& plan, const Parameter& parameter);
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "planner/passes/recomputation.h"
-#include "planner/passes/whole_parameters.h"
 #include "plans/error.h"
 
 namespace shardplan::torch {
@@ -42,15 +41,17 @@ bool checkpointed(const ActivationCheckpointing& checkpointing, std::size_t bloc
 }  // namespace
 
 ForwardPass::ForwardPass(const Process& process, Engine& engine, const Tensors& inputs,
-                         bool holds_logits)
-    : process_(process), engine_(engine), holds_logits_(holds_logits), unit_of_(operators(), -1) {
+                         const Setup& setup)
+    : process_(process), engine_(engine), setup_(setup), unit_of_(operators(), -1) {
   std::size_t next = 0;
   for (int vertex = 0; vertex < operators(); ++vertex)
     if (is_input(vertex)) inputs_[vertex] = inputs[next++];
+  for (const Module& module : process.model.modules)
+    classes_[module.path] = module.class_name;
   find_units();
   find_checkpoints();
   find_last_uses();
-  find_tables();
+  find_shared();
 }
 
 ForwardPass::Region ForwardPass::region_of(const std::vector<std::string>& modules) const {
@@ -140,22 +141,39 @@ void ForwardPass::find_last_uses() {
   last_use_.back() = operators();  // the loss is the caller's
 }
 
-/// The model makes the tables of its rotary embedding before the first block or unit that reads
-/// them.
-void ForwardPass::find_tables() {
-  for (int vertex = 0; vertex < operators() && tables_at_ < 0; ++vertex)
-    if (op(vertex).kind == OperatorKind::Rope) tables_at_ = rope_ = vertex;
-  if (rope_ < 0) return;
+/// The model makes the tables of its rotary embedding, and the mask of eager attention, before the
+/// first block or unit that reads them. The module that all blocks are in returns after its last
+/// operator: it is the first one below the root ("model", "transformer").
+void ForwardPass::find_shared() {
+  for (int vertex = operators() - 1; vertex >= 0; --vertex) {
+    const OperatorKind kind = op(vertex).kind;
+    if (kind == OperatorKind::Rope) rope_ = vertex;
+    const bool attends = kind == OperatorKind::Attention || kind == OperatorKind::PackedAttention;
+    if (!attends) continue;
+    if (process_.job().training.attention == AttentionKind::Eager)
+      mask_at_ = outside_of_regions(vertex);
+    const std::string& path = op(vertex).module;
+    const std::string around = path.substr(0, path.find('.'));
+    for (int last = vertex; last < operators(); ++last)
+      if (inside(around, op(last).module)) blocks_end_ = std::max(blocks_end_, last);
+  }
+  if (rope_ >= 0) tables_at_ = outside_of_regions(rope_);
+}
+
+/// The operator itself, or the first one of the block or unit that it is in.
+int ForwardPass::outside_of_regions(int vertex) const {
+  int first = vertex;
   for (const auto* regions : {&units_, &checkpoints_})
     for (const Region& region : *regions)
-      if (region.contains(rope_) && !region.inputs.empty())
-        tables_at_ = std::min(tables_at_, region.first);
+      if (region.contains(vertex) && !region.inputs.empty()) first = std::min(first, region.first);
+  return first;
 }
 
 Tensor ForwardPass::run() {
   for (int vertex = 0; vertex < operators(); ++vertex) {
     if (is_input(vertex)) continue;
     if (vertex == tables_at_) make_tables();
+    if (vertex == mask_at_) make_mask();
     for (const Region& unit : units_)
       if (unit.first == vertex) enter(unit);
     const auto checkpoint = std::ranges::find(checkpoints_, vertex, &Region::first);
@@ -168,17 +186,31 @@ Tensor ForwardPass::run() {
     for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit)
       if (unit->last == vertex) leave(*unit);
     release(0, vertex, values_);
+    if (!setup_.transformers) continue;
+    if (vertex == blocks_end_) shared_ = {};
   }
   Tensor loss = std::move(values_[operators() - 1]);
   values_.clear();
-  tables_.clear();
+  cache_.clear();
+  shared_ = {};
+  process_.aten.leave_autocast();
   engine_.end_forward(loss);
   return loss;
 }
 
 void ForwardPass::make_tables() {
-  tables_ = rotary_tables(process_.aten, op(rope_), process_.job().training.sizes().time,
-                          parameter_dtype(process_.job()));
+  const std::int64_t time = process_.job().training.sizes().time;
+  if (setup_.transformers)
+    shared_.positions = process_.aten.constant("position_ids", time, Dtype::Int64);
+  shared_.tables =
+      rotary_tables(process_.aten, op(rope_), time, compute_dtype(process_.job()));
+}
+
+/// Eager attention adds a mask that hides later tokens, one for every sequence.
+void ForwardPass::make_mask() {
+  const Sizes sizes = process_.job().training.sizes();
+  shared_.mask = process_.aten.constant("attention_mask", sizes.batch * sizes.time * sizes.time,
+                                        compute_dtype(process_.job()));
 }
 
 void ForwardPass::enter(const Region& unit) {
@@ -206,11 +238,11 @@ void ForwardPass::run_checkpoint(const Region& region) {
   for (const int input : region.inputs)
     inputs[input] = value(input, values_);
   values_[region.last] = process_.aten.checkpoint(
-      [this, first = region.first, last = region.last, inputs, tables = tables_] {
+      [this, first = region.first, last = region.last, inputs, shared = shared_] {
         Values values = inputs;
-        const Tensors outer = std::exchange(tables_, tables);
+        const Shared outer = std::exchange(shared_, shared);
         Tensor result = run_operators(first, last, values);
-        tables_ = outer;
+        shared_ = outer;
         return result;
       });
 }
@@ -227,16 +259,24 @@ Tensor ForwardPass::run_operator(int vertex, Values& values) {
   const Operator& current = op(vertex);
   const Sizes sizes = process_.job().training.sizes();
   ForwardCall call{current, {}, {}, {}, current.attributes};
+  if (setup_.transformers) call.family = process_.model.family;
+  if (const auto found = classes_.find(current.module); found != classes_.end())
+    call.module_class = found->second;
+  call.mask = shared_.mask;
+  // transformers makes no cache where it checkpoints.
+  const bool checkpoints = process_.job().training.activation_checkpointing.kind !=
+                           ActivationCheckpointing::Kind::None;
+  if (setup_.use_cache && !checkpoints) call.cache = &cache_;
   call.sizes.set(Attribute::Batch, static_cast<double>(sizes.batch));
   call.sizes.set(Attribute::Time, static_cast<double>(sizes.time));
   for (const int input : process_.model.inputs_of(vertex))
     call.inputs.push_back(value(input, values));
   for (const int parameter : current.parameters)
     call.parameters.push_back(engine_.parameter(parameter));
-  if (current.kind == OperatorKind::CrossEntropy && !holds_logits_)
+  if (current.kind == OperatorKind::CrossEntropy && !setup_.transformers)
     values.erase(process_.model.inputs_of(vertex).front());
   process_.host.enter_unit(unit_of_[vertex]);
-  if (current.kind == OperatorKind::Rope) call.tables = tables_;
+  if (current.kind == OperatorKind::Rope) call.tables = shared_.tables;
   process_.aten.enter_module(current.module.empty() ? "loss" : current.module);
   return forward(process_.aten, call);
 }

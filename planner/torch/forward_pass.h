@@ -6,6 +6,7 @@
 
 #include "planner/torch/engine.h"
 #include "planner/torch/modeling.h"
+#include "planner/torch/torch_plan.h"
 
 namespace shardplan::torch {
 
@@ -13,9 +14,8 @@ namespace shardplan::torch {
 /// its units, and each tensor for as long as Python holds it.
 class ForwardPass {
  public:
-  /// `inputs`: tensors of the model's Input operators, in their order. `holds_logits`: as in
-  /// Setup. All must outlive this.
-  ForwardPass(const Process& process, Engine& engine, const Tensors& inputs, bool holds_logits);
+  /// `inputs`: tensors of the model's Input operators, in their order. All must outlive this.
+  ForwardPass(const Process& process, Engine& engine, const Tensors& inputs, const Setup& setup);
 
   /// Runs it; returns the loss.
   Tensor run();
@@ -32,6 +32,12 @@ class ForwardPass {
     bool contains(int vertex) const { return first <= vertex && vertex <= last; }
   };
   using Values = std::map<int, Tensor>;  // by operator
+  /// What the model makes once, for all blocks.
+  struct Shared {
+    Tensors tables;   // of rotary embeddings: cosines and sines
+    Tensor positions;  // that they are of
+    Tensor mask;      // of eager attention
+  };
 
   const Operator& op(int vertex) const { return process_.model.dag[vertex]; }
   int operators() const { return static_cast<int>(boost::num_vertices(process_.model.dag)); }
@@ -40,9 +46,11 @@ class ForwardPass {
   void find_units();
   void find_checkpoints();
   void find_last_uses();
-  void find_tables();
+  void find_shared();
 
+  int outside_of_regions(int vertex) const;
   void make_tables();
+  void make_mask();
   void enter(const Region& unit);
   void leave(const Region& unit);
   void run_checkpoint(const Region& region);
@@ -53,7 +61,7 @@ class ForwardPass {
 
   const Process& process_;
   Engine& engine_;
-  const bool holds_logits_;
+  const Setup& setup_;
   std::vector<Region> units_;        // outer ones first
   std::vector<Region> checkpoints_;  // in order
   std::vector<int> unit_of_;         // by operator: the innermost; -1: none
@@ -63,7 +71,11 @@ class ForwardPass {
   std::vector<Values> scopes_;  // what units see as their inputs, innermost last
   int rope_ = -1;               // the first operator that rotates
   int tables_at_ = -1;          // operator before which its tables are made
-  Tensors tables_;
+  int mask_at_ = -1;            // operator before which the mask of eager attention is made
+  int blocks_end_ = -1;         // operator after which the module of the blocks returns
+  Shared shared_;
+  Tensors cache_;                               // keys and values
+  std::map<std::string, std::string> classes_;  // by module
 };
 
 }  // namespace shardplan::torch

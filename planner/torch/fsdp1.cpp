@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -39,7 +40,7 @@ class Fsdp1 : public Engine {
       : process_(process),
         host_(process.host),
         mesh_(process.plan().mesh),
-        param_dtype_(parameter_dtype(process.job())),
+        param_dtype_(compute_dtype(process.job())),
         orig_dtype_(process.job().model.dtype),
         reduce_dtype_(reduce_dtype(process.job())) {}
 
@@ -66,6 +67,7 @@ class Fsdp1 : public Engine {
   bool reshards_after_forward() const {
     return sharding() == Strategy::FullShard || sharding() == Strategy::HybridShard;
   }
+  bool frees_in_backward() const { return sync_ == Sync::Yes || reshards_after_forward(); }
   bool is_root(int unit) const { return process_.groups[unit].modules.front().empty(); }
   bool low_precision() const { return param_dtype_ != orig_dtype_; }
   View whole(const StoragePtr& storage) const { return host_.whole(storage); }
@@ -78,6 +80,8 @@ class Fsdp1 : public Engine {
   void pre_backward(Handle& handle);
   Tensor make_flat_gradient(Handle& handle);
   void accumulate(Handle& handle, Tensor gradient);
+  void reshard_behind(const Handle& handle, Tensors& inputs);
+  void post_backward_reshard(Handle& handle);
   void post_backward(Handle& handle);
   void reduce_shards(Handle& handle, Tensor gradient);
   void all_reduce(Handle& handle, Tensor gradient);
@@ -132,10 +136,13 @@ Handle Fsdp1::make_handle(int unit) {
       spec("flat_grad", Category::UnshardedGradients, handle.elems, param_dtype_, Stream::Compute));
   handle.gradient = host_.reserve(
       spec("grad", Category::Gradients, handle.shard_elems, orig_dtype_, Stream::ReduceScatter));
-  handle.flat = {.storage = handle.unsharded,
-                 .elems = handle.elems,
-                 .dtype = param_dtype_,
-                 .requires_grad = true};
+  handle.flat = {
+      .storage = handle.unsharded,
+      .elems = handle.elems,
+      .dtype = param_dtype_,
+      .requires_grad = std::ranges::any_of(process_.groups[unit].parameters, [&](int index) {
+        return process_.model.parameters[index].trains();
+      })};
   return handle;
 }
 
@@ -230,7 +237,22 @@ Tensors Fsdp1::pre_forward(int unit, Tensors inputs) {
   handle.needs_forward_unshard = false;
   prefetch_forward(handle);
   host_.enter_unit(unit);
+  if (!handle.flat.requires_grad) reshard_behind(handle, inputs);
   return inputs;
+}
+
+/// _register_post_backward_reshard_only_hook: of a unit without gradients, once
+/// those of its inputs are there.
+void Fsdp1::reshard_behind(const Handle& handle, Tensors& inputs) {
+  Tensors differentiable;
+  std::ranges::copy_if(inputs, std::back_inserter(differentiable), &Tensor::requires_grad);
+  if (differentiable.empty()) return;
+  const Tensors seen =
+      process_.aten.identity(handle.name + ".post_backward", differentiable,
+                             [this, unit = handle.unit] { post_backward_reshard(handles_[unit]); });
+  std::size_t next = 0;
+  for (Tensor& input : inputs)
+    if (input.requires_grad) input = seen[next++];
 }
 
 /// The root keeps its parameters: its backward comes first.
@@ -284,11 +306,14 @@ void Fsdp1::accumulate(Handle& handle, Tensor gradient) {
               {sum, gradient.view()}, {sum});
 }
 
-void Fsdp1::post_backward(Handle& handle) {
+void Fsdp1::post_backward_reshard(Handle& handle) {
   host_.enter_unit(handle.unit);
-  const bool keeps = sync_ == Sync::No && !reshards_after_forward();  // _should_free_in_backward
-  reshard(handle, !keeps);
+  reshard(handle, frees_in_backward());
   prefetch_backward(handle, BackwardPrefetch::Post);
+}
+
+void Fsdp1::post_backward(Handle& handle) {
+  post_backward_reshard(handle);
   if (sync_ == Sync::No) return;
   Tensor gradient{.storage = handle.flat_gradient, .elems = handle.elems, .dtype = param_dtype_};
   handle.flat_gradient->record_stream(Stream::ReduceScatter);
@@ -379,6 +404,7 @@ void Fsdp1::all_reduce(Handle& handle, Tensor gradient) {
 
 void Fsdp1::end_backward() {
   for (Handle& handle : handles_) {
+    if (shards() && handle.unsharded->allocated()) reshard(handle, frees_in_backward());
     handle.ran_pre_backward = false;
     handle.needs_backward_unshard = false;
     handle.prefetched = false;
@@ -405,6 +431,7 @@ void Fsdp1::free_gradients() {
 std::vector<Trained> Fsdp1::trained() const {
   std::vector<Trained> all;
   for (const Handle& handle : handles_) {
+    if (!handle.flat.requires_grad) continue;
     const Unit& unit = process_.plan().units[handle.unit];
     Trained trained{handle.name,
                     whole(handle.local_shard),
@@ -415,7 +442,10 @@ std::vector<Trained> Fsdp1::trained() const {
       const std::int64_t begin = shards() ? ranks.first * handle.shard_elems : 0;
       std::int64_t elems = 0;
       std::int64_t parts = 0;
-      for (const UnitParameter& parameter : unit.parameters) {
+      for (std::size_t p = 0; p < unit.parameters.size(); ++p) {
+        const UnitParameter& parameter = unit.parameters[p];
+        if (!process_.model.parameters[process_.groups[handle.unit].parameters[p]].trains())
+          continue;
         const std::int64_t from = std::max(begin, parameter.at);
         const std::int64_t to =
             std::min(begin + handle.shard_elems, parameter.at + parameter.elems);

@@ -1,11 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
-#include "planner/passes/whole_parameters.h"
 #include "planner/torch/engine.h"
+#include "plans/error.h"
 
 namespace shardplan::torch {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 struct Param {
   int index = -1;  // in the model
   std::string name;
+  Dtype orig_dtype = Dtype::Float32;  // of the shard
+  Dtype dtype = Dtype::Float32;       // of what operators read
   std::int64_t elems = 0;
   std::int64_t shard_elems = 0;  // padded rows of one rank
   View shard;
@@ -24,6 +27,9 @@ struct Param {
   StoragePtr accumulated;  // unsharded gradients in the reduce dtype, while not reduced
 };
 
+/// Outputs of an all-gather, by dtype: PyTorch has one, of bytes where dtypes differ.
+using Outputs = std::map<Dtype, StoragePtr>;
+
 /// FSDPParamGroup: the parameters of a unit, which communicate together.
 struct ParamGroup {
   enum class State { Sharded, ShardedPostForward, Unsharded } state = State::Sharded;
@@ -31,8 +37,10 @@ struct ParamGroup {
   std::string name;
   int unit = -1;
   std::vector<Param> params;
-  bool gathered = false;             // an all-gather is issued and not copied out
-  StoragePtr all_gather_output;      // none with one rank
+  Dtype orig_dtype = Dtype::Float32;    // of the shards that train
+  Dtype reduce_dtype = Dtype::Float32;  // of their gradients in collectives
+  bool gathered = false;                // an all-gather is issued and not copied out
+  Outputs all_gather_output;            // none with one rank
   StoragePtr sharded_gradient;       // output of the reduce-scatter; all parameters' gradients
   StoragePtr all_reduce_input;       // until the end of backward
   std::optional<int> forward_index;  // in the order of forward
@@ -45,10 +53,7 @@ class Fsdp2 : public Engine {
   explicit Fsdp2(const Process& process)
       : process_(process),
         host_(process.host),
-        mesh_(process.plan().mesh),
-        param_dtype_(parameter_dtype(process.job())),
-        orig_dtype_(process.job().model.dtype),
-        reduce_dtype_(reduce_dtype(process.job())) {}
+        mesh_(process.plan().mesh) {}
 
   void init() override;
   Tensor parameter(int index) override {
@@ -61,7 +66,7 @@ class Fsdp2 : public Engine {
   void begin_micro_step(Sync sync) override { sync_ = sync; }
   Tensors pre_forward(int unit, Tensors inputs) override;
   void post_forward(int unit, const Tensors& outputs) override;
-  void end_forward(const Tensor&) override { previous_all_gather_ = nullptr; }
+  void end_forward(const Tensor&) override { previous_all_gather_.clear(); }
   void end_backward() override;
   std::vector<Trained> trained() const override;
   void zero_grad() override {
@@ -74,6 +79,8 @@ class Fsdp2 : public Engine {
   bool is_root(int unit) const { return process_.groups[unit].modules.front().empty(); }
   void prefetch_forward(int unit);
 
+  void find_dtypes(ParamGroup& group) const;
+  std::vector<View> gather_inputs(const ParamGroup& group, StoragePtr& cast);
   void unshard(ParamGroup& group);
   void wait_for_unshard(ParamGroup& group);
   void copy_out(ParamGroup& group);
@@ -82,43 +89,44 @@ class Fsdp2 : public Engine {
   void reshard(ParamGroup& group);
   void pre_backward(ParamGroup& group);
   void post_backward(ParamGroup& group);
-  void accumulate(Param& param);
+  void accumulate(const ParamGroup& group, Param& param);
   Tensors take_gradients(ParamGroup& group);
   void reduce(ParamGroup& group, Tensors gradients);
   StoragePtr reduced(ParamGroup& group, std::int64_t elems);
 
   View whole(const StoragePtr& storage) const { return host_.whole(storage); }
+  Dtype dtype_of(const View& view) const { return host_.plan().buffers[view.buffer].dtype; }
 
   const Process& process_;
   Host& host_;
   const Mesh mesh_;
-  const Dtype param_dtype_;
-  const Dtype orig_dtype_;
-  const Dtype reduce_dtype_;
   Sync sync_ = Sync::Yes;
   std::vector<ParamGroup> groups_;                   // by unit
   std::vector<std::pair<int, std::size_t>> places_;  // group and place in it, by parameter
   std::vector<int> forward_order_;                   // units
-  StoragePtr previous_all_gather_;  // kept for the next group's copy-in, which may overlap
+  Outputs previous_all_gather_;     // kept for the next group's copy-in, which may overlap
   StoragePtr reduce_scatter_input_;
 };
 
 Param Fsdp2::make_param(int index, int unit) {
   const Parameter& parameter = process_.model.parameters[index];
   const std::int64_t rows = parameter.shape.empty() ? 1 : parameter.shape.front();
+  const Job& job = process_.job();
   Param param{.index = index, .name = parameter.name, .elems = parameter.elements()};
+  param.orig_dtype = stored_dtype(job, parameter);
+  param.dtype = compute_dtype(job, parameter);
   param.shard_elems = ceil_div(rows, mesh_.shard) * (param.elems / rows);
   param.shard = whole(host_.resident({.name = param.name,
                                       .category = Category::Parameters,
                                       .elems = param.shard_elems,
-                                      .dtype = orig_dtype_}));
+                                      .dtype = param.orig_dtype}));
   param.unsharded = host_.reserve({.name = param.name + ".unsharded",
                                    .category = Category::UnshardedParameters,
                                    .elems = param.shard_elems * mesh_.shard,
-                                   .dtype = param_dtype_});
+                                   .dtype = param.dtype});
   param.tensor = {.storage = param.unsharded,
                   .elems = param.elems,
-                  .dtype = param_dtype_,
+                  .dtype = param.dtype,
                   .requires_grad = parameter.trains()};
   const std::size_t place = groups_[unit].params.size();
   places_[index] = {unit, place};
@@ -144,7 +152,27 @@ void Fsdp2::init() {
     groups_[unit].unit = static_cast<int>(unit);
     for (const int index : process_.groups[unit].parameters)
       groups_[unit].params.push_back(make_param(index, static_cast<int>(unit)));
+    find_dtypes(groups_[unit]);
   }
+}
+
+/// Of gradients, which go into one collective.
+void Fsdp2::find_dtypes(ParamGroup& group) const {
+  const auto& precision = process_.job().strategy.mixed_precision;
+  const Param* first = nullptr;
+  for (const Param& param : group.params) {
+    if (!param.tensor.requires_grad) continue;
+    if (first == nullptr) first = &param;
+    if (param.orig_dtype != first->orig_dtype)
+      throw InputError(
+          fmt::format("engine fsdp2: {} trains {} in {} and {} in {}; FSDP2 reduces gradients of a "
+                      "unit in one dtype",
+                      group.name, first->name, to_string(first->orig_dtype), param.name,
+                      to_string(param.orig_dtype)));
+  }
+  if (first == nullptr) return;
+  group.orig_dtype = first->orig_dtype;
+  group.reduce_dtype = precision ? precision->reduce : first->orig_dtype;
 }
 
 void Fsdp2::unshard(ParamGroup& group) {
@@ -154,64 +182,88 @@ void Fsdp2::unshard(ParamGroup& group) {
   const UnitScope scope(host_, group.unit);  // it may be prefetched for another
   const bool small_group = group.state == ParamGroup::State::ShardedPostForward;
   const std::int64_t ranks = small_group ? mesh_.span : mesh_.shard;
-  std::vector<View> shards;
-  std::int64_t elems = 0;
-  for (const Param& param : group.params) {
-    shards.push_back(small_group ? whole(param.post_forward) : param.shard);
-    elems += shards.back().elems;
+  StoragePtr cast;
+  const std::vector<View> shards = gather_inputs(group, cast);
+  std::map<Dtype, std::int64_t> elems;
+  for (const View& shard : shards)
+    elems[dtype_of(shard)] += shard.elems;
+  std::vector<View> own;
+  for (const auto& [dtype, count] : elems) {
+    StoragePtr& output = group.all_gather_output[dtype];
+    output = host_.allocate({.name = group.name + ".all_gather.output",
+                             .category = Category::CommunicationBuffers,
+                             .elems = count * ranks,
+                             .dtype = dtype,
+                             .stream = Stream::AllGather});
+    own.push_back({output->buffer(), 0, count});
   }
-  const Dtype held = small_group ? param_dtype_ : orig_dtype_;
-  // With mixed precision all shards are cast into one tensor (_get_param_all_gather_inputs).
-  StoragePtr input;
-  if (param_dtype_ != orig_dtype_) {
-    input = host_.allocate({.name = group.name + ".all_gather.input",
-                            .category = Category::CommunicationBuffers,
-                            .elems = elems,
-                            .dtype = param_dtype_,
-                            .stream = Stream::AllGather});
-    host_.issue(group.name + ".all_gather.cast", Stream::AllGather,
-                Compute{Kernel::Elementwise, {}}, shards, {whole(input)});
-  }
-  group.all_gather_output = host_.allocate({.name = group.name + ".all_gather.output",
-                                            .category = Category::CommunicationBuffers,
-                                            .elems = elems * ranks,
-                                            .dtype = input ? param_dtype_ : held,
-                                            .stream = Stream::AllGather});
-  const View output = whole(group.all_gather_output);
-  if (input) shards = {whole(input)};
-  const View own{output.buffer, 0, elems};
   host_.issue(group.name + ".all_gather.copy_in", Stream::AllGather,
-              Compute{Kernel::Elementwise, {}}, shards, {own});
+              Compute{Kernel::Elementwise, {}}, shards, own);
   std::vector<View> parts;
-  std::int64_t at = 0;
+  std::map<Dtype, std::int64_t> at;
   for (const View& shard : shards) {
-    parts.push_back({output.buffer, at, shard.elems * ranks});
-    at += parts.back().elems;
+    const Dtype dtype = dtype_of(shard);
+    parts.push_back(
+        {group.all_gather_output[dtype]->buffer(), at[dtype], shard.elems * ranks});
+    at[dtype] += shard.elems * ranks;
   }
   host_.issue(group.name + ".all_gather", Stream::AllGather,
               AllGather{small_group ? Group::Span : Group::Shard}, shards, parts);
 }
 
+/// What is gathered, of every parameter. With mixed precision `cast` holds those that are cast
+/// (_get_param_all_gather_inputs).
+std::vector<View> Fsdp2::gather_inputs(const ParamGroup& group, StoragePtr& cast) {
+  std::vector<View> inputs;
+  std::vector<View> from;
+  std::int64_t elems = 0;
+  Dtype dtype = Dtype::Float32;
+  for (const Param& param : group.params) {
+    inputs.push_back(param.post_forward ? whole(param.post_forward) : param.shard);
+    if (param.post_forward || param.dtype == param.orig_dtype) continue;
+    from.push_back(param.shard);
+    elems += param.shard.elems;
+    dtype = param.dtype;
+  }
+  if (elems == 0) return inputs;
+  cast = host_.allocate({.name = group.name + ".all_gather.input",
+                         .category = Category::CommunicationBuffers,
+                         .elems = elems,
+                         .dtype = dtype,
+                         .stream = Stream::AllGather});
+  host_.issue(group.name + ".all_gather.cast", Stream::AllGather, Compute{Kernel::Elementwise, {}},
+              from, {whole(cast)});
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Param& param = group.params[i];
+    if (param.dtype == param.orig_dtype) continue;
+    inputs[i] = {cast->buffer(), at, param.shard.elems};
+    at += param.shard.elems;
+  }
+  return inputs;
+}
+
 void Fsdp2::copy_out(ParamGroup& group) {
   std::vector<View> from;
   std::vector<View> to;
-  std::int64_t at = 0;
+  std::map<Dtype, std::int64_t> at;
   for (Param& param : group.params) {
     StoragePtr cast;
-    if (mesh_.shard == 1 && param_dtype_ != orig_dtype_) {
+    if (mesh_.shard == 1 && param.dtype != param.orig_dtype) {
       cast = host_.allocate({.name = param.name + ".cast",
                              .category = Category::CommunicationBuffers,
                              .elems = param.shard_elems,
-                             .dtype = param_dtype_});
+                             .dtype = param.dtype});
       host_.issue(param.name + ".cast", Stream::Compute, Compute{Kernel::Elementwise, {}},
                   {param.shard}, {whole(cast)});
     }
     param.unsharded->allocate();
     const View into = whole(param.unsharded);
     if (mesh_.shard > 1) {
-      from.push_back({group.all_gather_output->buffer(), at, into.elems});
+      std::int64_t& place = at[param.dtype];
+      from.push_back({group.all_gather_output[param.dtype]->buffer(), place, into.elems});
       to.push_back(into);
-      at += into.elems;
+      place += into.elems;
     } else {
       host_.issue(param.name + ".copy", Stream::Compute, Copy{}, {cast ? whole(cast) : param.shard},
                   {into});
@@ -225,15 +277,15 @@ void Fsdp2::wait_for_unshard(ParamGroup& group) {
   if (!group.gathered) return;
   const bool forward = group.training == ParamGroup::Training::Forward;
   // The output of the group before lives until this copy-out is issued.
-  const StoragePtr previous = forward ? std::exchange(previous_all_gather_, nullptr) : nullptr;
+  const Outputs previous = forward ? std::exchange(previous_all_gather_, {}) : Outputs{};
   copy_out(group);
   for (Param& param : group.params)
     param.post_forward = nullptr;
   group.state = ParamGroup::State::Unsharded;
   group.gathered = false;
   if (forward && mesh_.shard > 1)
-    previous_all_gather_ = std::exchange(group.all_gather_output, nullptr);
-  group.all_gather_output = nullptr;
+    previous_all_gather_ = std::exchange(group.all_gather_output, {});
+  group.all_gather_output.clear();
 }
 
 Tensors Fsdp2::pre_forward(int unit, Tensors inputs) {
@@ -284,7 +336,7 @@ void Fsdp2::reshard_after_forward(ParamGroup& group) {
     param.post_forward = host_.allocate({.name = param.name + ".post_forward",
                                          .category = Category::UnshardedParameters,
                                          .elems = elems,
-                                         .dtype = param_dtype_});
+                                         .dtype = param.dtype});
     host_.issue(param.name + ".post_forward.clone", Stream::Compute, Copy{.part = Group::Span},
                 {whole(param.unsharded)}, {whole(param.post_forward)});
     param.unsharded->free();
@@ -324,8 +376,8 @@ void Fsdp2::pre_backward(ParamGroup& group) {
 }
 
 /// A gradient that is not reduced yet: in the reduce dtype it is kept once more and added to.
-void Fsdp2::accumulate(Param& param) {
-  if (!param.gradient || param.gradient.dtype == reduce_dtype_) return;
+void Fsdp2::accumulate(const ParamGroup& group, Param& param) {
+  if (!param.gradient || param.gradient.dtype == group.reduce_dtype) return;
   const View gradient = param.gradient.view();
   if (param.accumulated) {
     host_.issue(param.name + ".grad.accumulate", Stream::Compute, Compute{Kernel::Add, {}},
@@ -334,7 +386,7 @@ void Fsdp2::accumulate(Param& param) {
     param.accumulated = host_.allocate({.name = param.name + ".grad.accumulated",
                                         .category = Category::UnshardedGradients,
                                         .elems = param.elems,
-                                        .dtype = reduce_dtype_});
+                                        .dtype = group.reduce_dtype});
     host_.issue(param.name + ".grad.to", Stream::Compute, Compute{Kernel::Elementwise, {}},
                 {gradient}, {whole(param.accumulated)});
   } else {
@@ -347,11 +399,11 @@ void Fsdp2::post_backward(ParamGroup& group) {
   host_.enter_unit(group.unit);
   group.training = ParamGroup::Training::PostBackward;
   for (Param& param : group.params)
-    if (param.accumulated) accumulate(param);
+    if (param.accumulated) accumulate(group, param);
   if (sync_ == Sync::No) {
     reshard(group);
     for (Param& param : group.params)
-      accumulate(param);
+      accumulate(group, param);
     return;
   }
   Tensors gradients = take_gradients(group);
@@ -365,7 +417,7 @@ Tensors Fsdp2::take_gradients(ParamGroup& group) {
     if (param.accumulated)
       gradients.push_back({.storage = std::exchange(param.accumulated, nullptr),
                            .elems = param.elems,
-                           .dtype = reduce_dtype_});
+                           .dtype = group.reduce_dtype});
     else if (param.gradient)
       gradients.push_back(std::exchange(param.gradient, {}));
   }
@@ -384,7 +436,7 @@ void Fsdp2::reduce(ParamGroup& group, Tensors gradients) {
   reduce_scatter_input_ = host_.allocate({.name = group.name + ".reduce_scatter.input",
                                           .category = Category::CommunicationBuffers,
                                           .elems = elems * mesh_.shard,
-                                          .dtype = reduce_dtype_});
+                                          .dtype = group.reduce_dtype});
   host_.issue(group.name + ".reduce_scatter.copy_in", Stream::Compute,
               Compute{Kernel::Elementwise, {}}, whole_gradients, {whole(reduce_scatter_input_)});
   // A loop variable of foreach_reduce holds the last gradient until it returns.
@@ -404,7 +456,7 @@ StoragePtr Fsdp2::reduced(ParamGroup& group, std::int64_t elems) {
   StoragePtr output = host_.allocate({.name = group.name + ".grad",
                                       .category = Category::Gradients,
                                       .elems = elems,
-                                      .dtype = reduce_dtype_,
+                                      .dtype = group.reduce_dtype,
                                       .stream = Stream::ReduceScatter});
   const double shards = static_cast<double>(mesh_.shard);
   const double replicas = static_cast<double>(mesh_.replicate);
@@ -425,11 +477,11 @@ StoragePtr Fsdp2::reduced(ParamGroup& group, std::int64_t elems) {
                 AllReduce{Group::Replicate, 1, 1 / replicas, final}, {view}, {view});
     group.all_reduce_input = output;
   }
-  if (reduce_dtype_ == orig_dtype_) return output;
+  if (group.reduce_dtype == group.orig_dtype) return output;
   StoragePtr cast = host_.allocate({.name = group.name + ".grad.cast",
                                     .category = Category::Gradients,
                                     .elems = elems,
-                                    .dtype = orig_dtype_,
+                                    .dtype = group.orig_dtype,
                                     .stream = stream});
   host_.issue(group.name + ".grad.to", stream, Compute{Kernel::Elementwise, {}}, {view},
               {whole(cast)});
@@ -441,7 +493,7 @@ void Fsdp2::end_backward() {
     if (group.training != ParamGroup::Training::PostBackward) post_backward(group);
     group.training = ParamGroup::Training::Idle;
     group.all_reduce_input = nullptr;
-    group.all_gather_output = nullptr;  // a gather that no backward waited for
+    group.all_gather_output.clear();  // a gather that no backward waited for
     group.gathered = false;
     group.forward_index.reset();
   }

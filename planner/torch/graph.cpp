@@ -18,7 +18,8 @@ Node& Graph::add(std::string name, const Tensors& inputs, std::size_t outputs, B
   node.sequence = sequence_++;
   node.backward = std::move(backward);
   for (const Tensor& input : inputs)
-    node.next.push_back(input.requires_grad ? Node::Edge{input.node, input.output} : Node::Edge{});
+    node.next.push_back(input.requires_grad ? Node::Edge{input.node, input.output, input.dtype}
+                                            : Node::Edge{});
   node.received.resize(outputs);
   return node;
 }
@@ -73,6 +74,10 @@ void Graph::run(Node& node) {
   Tensors received = std::exchange(node.received, Tensors(node.received.size()));
   Tensors sent(node.next.size());
   if (any) sent = node.backward(std::move(received));
+  host_.enter_unit(node.unit);
+  for (std::size_t i = 0; i < node.next.size(); ++i)
+    if (node.next[i].node != nullptr && sent[i] && sent[i].dtype != node.next[i].dtype)
+      sent[i] = cast(node, sent[i], node.next[i].dtype);
   if (!leaf) node.backward = nullptr;
   for (std::size_t i = 0; i < node.next.size(); ++i)
     if (node.next[i].node != nullptr) send(node, node.next[i], std::move(sent[i]));
@@ -84,6 +89,18 @@ void Graph::send(const Node& from, const Node::Edge& edge, Tensor gradient) {
   if (--edge.node->missing > 0) return;
   ready_.push_back(edge.node);
   std::ranges::push_heap(ready_, runs_later);
+}
+
+/// A gradient has the dtype of its tensor, whatever a formula gives (validate_outputs).
+Tensor Graph::cast(const Node& from, const Tensor& gradient, Dtype dtype) {
+  Tensor result{.storage = nullptr, .elems = gradient.elems, .dtype = dtype};
+  result.storage = host_.allocate({.name = from.name + ".grad.to",
+                                   .category = Category::Temporaries,
+                                   .elems = gradient.elems,
+                                   .dtype = dtype});
+  host_.issue(from.name + ".grad.to", Stream::Compute, Compute{Kernel::Elementwise, {}},
+              {gradient.view()}, {result.view()});
+  return result;
 }
 
 void Graph::add_to(Node& node, int output, Tensor gradient) {

@@ -24,6 +24,7 @@ struct Node {
   struct Edge {
     Node* node = nullptr;
     int output = 0;
+    Dtype dtype = Dtype::Float32;  // of the input, and so of its gradient
   };
   std::vector<Edge> next;                        // where gradients of inputs go, by input
   std::vector<std::function<void()>> pre_hooks;  // Tensor.register_hook of its outputs
@@ -54,6 +55,7 @@ class Graph {
   void count_missing(Node* root);
   void run(Node& node);
   void send(const Node& from, const Node::Edge& edge, Tensor gradient);
+  Tensor cast(const Node& from, const Tensor& gradient, Dtype dtype);
   void add_to(Node& node, int output, Tensor gradient);
 
   Host& host_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "plans/error.h"
@@ -13,6 +15,7 @@ using Saves = Pointwise::Saves;
 
 constexpr Pointwise kNegative{.name = "neg"};
 constexpr Pointwise kScale{.name = "scale"};
+constexpr Pointwise kContiguous{.name = "contiguous"};
 constexpr Pointwise kSilu{.name = "silu", .saves = Saves::Input};
 constexpr Pointwise kGelu{.name = "gelu", .saves = Saves::Input};
 constexpr Pointwise kRelu{.name = "relu", .saves = Saves::Output};
@@ -62,8 +65,11 @@ Tensor layer_norm(Aten& aten, ForwardCall& call) {
   return aten.layer_norm(call.inputs[0], parameter(call, 0), parameter(call, 1), rows_of(call));
 }
 
+/// Adapters of another dtype than the model's cast what they read (PEFT's _cast_input_dtype).
 Tensor linear(Aten& aten, ForwardCall& call) {
-  return aten.linear(call.inputs[0], parameter(call, 0), parameter(call, 1), call.sizes);
+  const Tensor weight = parameter(call, 0);
+  const Tensor x = aten.autocasts() ? call.inputs[0] : aten.to(call.inputs[0], weight.dtype);
+  return aten.linear(x, weight, parameter(call, 1), call.sizes);
 }
 
 /// transformers' apply_rotary_pos_emb: x cos + rotate_half(x) sin.
@@ -91,10 +97,47 @@ std::int64_t query_rows(const ForwardCall& call) {
          call.sizes.integer(Attribute::Heads);
 }
 
-Tensor attention(Aten& aten, ForwardCall& call) {
-  return aten.attention(call.inputs[0], call.inputs[1], call.inputs[2], query_rows(call),
-                        call.sizes);
+/// Of these model types eager attention computes its softmax in the dtype of queries; of all others
+/// in float32.
+bool has_narrow_softmax(std::string_view family) {
+  constexpr std::array<std::string_view, 8> kFamilies{"gpt2", "gptj",       "gpt_neo", "falcon",
+                                                      "bert", "distilbert", "t5",      "whisper"};
+  return std::ranges::find(kFamilies, family) != kFamilies.end();
 }
+
+/// transformers' eager_attention_forward; each tensor goes when Python rebinds its name.
+Tensor eager_attention(Aten& aten, const ForwardCall& call, const Tensors& heads) {
+  const std::int64_t rows = query_rows(call);
+  const std::int64_t shared =
+      call.sizes.integer(Attribute::Heads) / call.sizes.integer(Attribute::KvHeads);
+  const Tensor keys = aten.repeat(heads[1], shared);
+  const Tensor values = aten.repeat(heads[2], shared);
+  Tensor scores = aten.pointwise(
+      aten.matmul(heads[0], keys, rows * call.sizes.integer(Attribute::Time)), kScale);
+  scores = aten.add(scores, call.mask);
+  Tensor weights = has_narrow_softmax(call.family) ? aten.wide_operand(scores)
+                                                   : aten.to(scores, Dtype::Float32);
+  weights = aten.softmax(weights);
+  scores = aten.to(weights, heads[0].dtype);
+  weights = {};
+  const Tensor mixed = aten.matmul(scores, values, rows * call.sizes.integer(Attribute::HeadDim));
+  return aten.pointwise(mixed, kContiguous);
+}
+
+/// DynamicCache.update: keys and values behind none, which copies them.
+Tensors through_cache(Aten& aten, const Tensors& heads, Tensors& cache) {
+  Tensors cached{heads[0], aten.cat({heads[1]}), aten.cat({heads[2]})};
+  cache.insert(cache.end(), {cached[1], cached[2]});
+  return cached;
+}
+
+Tensor attend(Aten& aten, const ForwardCall& call, Tensors heads) {
+  if (call.cache != nullptr) heads = through_cache(aten, heads, *call.cache);
+  if (call.mask) return eager_attention(aten, call, heads);
+  return aten.attention(heads[0], heads[1], heads[2], query_rows(call), call.sizes);
+}
+
+Tensor attention(Aten& aten, ForwardCall& call) { return attend(aten, call, call.inputs); }
 
 Tensor packed_attention(Aten& aten, ForwardCall& call) {
   const std::int64_t tokens =
@@ -102,8 +145,23 @@ Tensor packed_attention(Aten& aten, ForwardCall& call) {
   const std::int64_t head = call.sizes.integer(Attribute::HeadDim);
   const std::int64_t query = tokens * call.sizes.integer(Attribute::Heads) * head;
   const std::int64_t key = tokens * call.sizes.integer(Attribute::KvHeads) * head;
-  const Tensors heads = aten.split(call.inputs[0], {query, key, key});
-  return aten.attention(heads[0], heads[1], heads[2], query_rows(call), call.sizes);
+  return attend(aten, call, aten.split(call.inputs[0], {query, key, key}));
+}
+
+/// NewGELUActivation, one operator at a time; other GELUs are fused. CUDA's autocast raises to a
+/// power in float32.
+Tensor gelu(Aten& aten, ForwardCall& call) {
+  const Tensor& x = call.inputs[0];
+  if (call.family.empty() || call.module_class != "NewGELUActivation")
+    return aten.pointwise(x, kGelu);
+  const Tensor half = aten.pointwise(x, kScale);
+  Tensor inner = aten.pointwise(aten.wide_operand(x), kSquare);
+  inner = aten.pointwise(inner, kScale);
+  inner = aten.add(x, inner);
+  inner = aten.pointwise(inner, kScale);
+  inner = aten.pointwise(inner, kTanh);
+  inner = aten.pointwise(inner, kScale);
+  return aten.mul(half, inner);
 }
 
 Tensor swiglu(Aten& aten, ForwardCall& call) {
@@ -158,7 +216,7 @@ Forward forward_of(OperatorKind kind) {
     case OperatorKind::PackedAttention: return packed_attention;
     case OperatorKind::SwiGlu: return swiglu;
     case OperatorKind::GeGlu: return geglu;
-    case OperatorKind::Gelu: return pointwise<kGelu>;
+    case OperatorKind::Gelu: return gelu;
     case OperatorKind::Relu: return pointwise<kRelu>;
     case OperatorKind::Silu: return pointwise<kSilu>;
     case OperatorKind::Tanh: return pointwise<kTanh>;

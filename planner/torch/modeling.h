@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "planner/torch/aten.h"
 #include "plans/model_graph.h"
@@ -11,10 +12,14 @@ namespace shardplan::torch {
 /// What an operator's forward works with.
 struct ForwardCall {
   const Operator& op;
-  Tensors inputs;      // by slot
-  Tensors parameters;  // in the catalogue's order
-  Tensors tables;      // cosines and sines, where it rotates
-  Attributes sizes;    // the operator's, with Batch and Time
+  Tensors inputs;            // by slot
+  Tensors parameters;        // in the catalogue's order
+  Tensors tables;            // cosines and sines, where it rotates
+  Attributes sizes;          // the operator's, with Batch and Time
+  std::string_view family;   // of transformers' modeling code; none: a minimal model
+  std::string module_class;  // of the operator's module
+  Tensor mask;               // of eager attention; none: attention is fused
+  Tensors* cache = nullptr;  // takes keys and values; none: there is no cache
 };
 
 /// The operator as Hugging Face's modeling code writes it in PyTorch. Throws InputError for one

@@ -29,10 +29,14 @@ void refuse_unmodelled(const ModelGraph& model) {
 }
 
 AtenSettings aten_settings(const Setup& setup, const Plan& plan) {
-  const bool fsdp = plan.job.strategy.sharding != Strategy::Ddp;
-  return {.gradients = fsdp ? Category::UnshardedGradients : Category::Gradients,
-          .narrow_layer_norm_statistics = setup.fake_cpu,
-          .flash_attention = !setup.fake_cpu};
+  const StrategyJob& strategy = plan.job.strategy;
+  const bool ddp = strategy.engine == shardplan::Engine::Ddp;
+  std::optional<Dtype> autocast = setup.autocast;
+  if (ddp && strategy.mixed_precision) autocast = strategy.mixed_precision->param;
+  return {.gradients = ddp ? Category::Gradients : Category::UnshardedGradients,
+          .cpu = setup.cpu,
+          .kernels_allocate = !setup.fake,
+          .autocast = autocast};
 }
 
 /// Emits the segments of a training program.
@@ -43,16 +47,16 @@ class Program {
       : plan_(plan),
         emitter_(plan),
         host_(emitter_),
-        graph_(host_, setup.fake_cpu ? Graph::Sums::OutOfPlace : Graph::Sums::InPlace),
+        graph_(host_, setup.fake ? Graph::Sums::OutOfPlace : Graph::Sums::InPlace),
         aten_(host_, graph_, aten_settings(setup, plan)),
         process_{host_, graph_, aten_, model, groups, {}},
         engine_(make_engine(process_)),
         optimizer_(host_),
-        holds_logits_(setup.holds_logits) {}
+        setup_(setup) {}
 
   void emit() {
     plan_.program = {segment("init", [&] { init(); })};
-    ForwardPass forward(process_, *engine_, inputs_, holds_logits_);
+    ForwardPass forward(process_, *engine_, inputs_, setup_);
     ProgramItem step = micro_steps(forward);
     ProgramItem first = step;
     if (engine_->first_step_differs()) {
@@ -176,7 +180,7 @@ class Program {
   Process process_;
   std::unique_ptr<Engine> engine_;
   Optimizer optimizer_;
-  const bool holds_logits_;
+  const Setup setup_;
   Tensors inputs_;
   std::map<std::string, int> names_;
 };

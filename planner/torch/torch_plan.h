@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "planner/passes/wrap.h"
@@ -10,8 +11,12 @@ namespace shardplan::torch {
 
 /// What of a PyTorch process no job says.
 struct Setup {
-  bool fake_cpu = false;     // FakeTensorMode on a CPU mesh, which reference figures come from
-  bool holds_logits = true;  // while the loss is computed of a float32 copy, as transformers does
+  bool fake = false;         // FakeTensorMode, which reference figures come from
+  bool cpu = false;          // with fake tensors: of a CPU
+  bool transformers = true;  // its modeling code; false: minimal models that fuse GELU and drop
+                             // narrow logits once they have a float32 copy
+  bool use_cache = false;    // transformers' models copy keys and values into a cache
+  std::optional<Dtype> autocast = std::nullopt;  // torch.autocast around FSDP
 };
 
 /// Plans a job as PyTorch's engine executes it in eager mode: what its host issues, in its order,

@@ -142,7 +142,11 @@ class StateCheck {
 /// Errors of one figure over all cases.
 using Errors = std::map<std::string, std::vector<double>>;
 
-constexpr double kWorstPeak = 0.02;  // the bar that no case may miss
+/// How far off figures may be.
+struct Bars {
+  double worst = 0.02;   // of any peak
+  double beyond = 0.03;  // share of cases that may be off by more than 1 %
+};
 
 /// What a peak consists of.
 std::string parts_of(const Moment& moment) {
@@ -153,14 +157,14 @@ std::string parts_of(const Moment& moment) {
   return text;
 }
 
-void check_peak(const std::string& name, Bytes expected, const Moment& got, Outcome& outcome,
-                Errors& errors) {
+void check_peak(const std::string& name, Bytes expected, const Moment& got, const Bars& bars,
+                Outcome& outcome, Errors& errors) {
   const double error = std::abs(static_cast<double>(got.total) / static_cast<double>(expected) - 1);
   errors[name].push_back(error);
-  outcome.checks.push_back({error <= kWorstPeak ? name
+  outcome.checks.push_back({error <= bars.worst ? name
                                                 : fmt::format("{} ({} instead of {}:{})", name,
                                                               got.total, expected, parts_of(got)),
-                            error, kWorstPeak});
+                            error, bars.worst});
 }
 
 std::size_t rank_class_of(const Plan& plan, std::int64_t rank) {
@@ -171,7 +175,8 @@ std::size_t rank_class_of(const Plan& plan, std::int64_t rank) {
   return static_cast<std::size_t>(found - plan.classes.begin());
 }
 
-void compare(const json& one, const Plan& plan, Outcome& outcome, Errors& errors) {
+void compare(const json& one, const Plan& plan, const Bars& bars, Outcome& outcome,
+             Errors& errors) {
   const Figures figures = CaseReplay(plan, rank_class_of(plan, one.at("rank"))).run();
   const json& steady = one.at("steady");
   StateCheck states;
@@ -185,18 +190,18 @@ void compare(const json& one, const Plan& plan, Outcome& outcome, Errors& errors
     states.compare(where, steady.at(where), figures.moments.at(where));
   }
   outcome.checks.push_back(states.check());
-  check_peak("peak_total", steady.at("peak_total"), figures.peaks.at("peak_total"), outcome,
+  check_peak("peak_total", steady.at("peak_total"), figures.peaks.at("peak_total"), bars, outcome,
              errors);
   for (const char* name : {"peak_forward", "peak_backward", "peak_step"})
-    check_peak(name, steady.at(name).at("total"), figures.peaks.at(name), outcome, errors);
+    check_peak(name, steady.at(name).at("total"), figures.peaks.at(name), bars, outcome, errors);
   check_peak("after_forward", steady.at("after_forward").at("total"),
-             figures.moments.at("after_forward"), outcome, errors);
+             figures.moments.at("after_forward"), bars, outcome, errors);
   if (one.contains("first_iteration"))
     check_peak("first_iteration", one.at("first_iteration").at("peak_total"),
-               figures.peaks.at("first_iteration"), outcome, errors);
+               figures.peaks.at("first_iteration"), bars, outcome, errors);
 }
 
-Outcome outcome_of(const json& one, const json& models, Errors& errors) {
+Outcome outcome_of(const json& one, const json& models, const Bars& bars, Errors& errors) {
   Outcome outcome{.name = one.at("id"), .checks = {}, .error = {}, .skipped = {}};
   try {
     const json& config = one.at("config");
@@ -208,7 +213,7 @@ Outcome outcome_of(const json& one, const json& models, Errors& errors) {
                         : fmt::format("faults of the plan, first {}: {} {}", faults[0].instruction,
                                       faults[0].buffer, faults[0].why),
          static_cast<double>(faults.size()), 0});
-    compare(one, plan, outcome, errors);
+    compare(one, plan, bars, outcome, errors);
   } catch (const InputError& error) {
     const std::string why = error.what();
     (why.find("not supported yet") == std::string::npos ? outcome.error : outcome.skipped) = why;
@@ -238,15 +243,21 @@ Outcome bar(const Errors& errors, const std::string& figure, double within, doub
 int memory(const std::filesystem::path& file, const std::string& filter, Scorecard::Form form) {
   Scorecard scorecard(form);
   with_document(file, [&](const json& document) {
+    // Models of transformers, autocast, adapters: known less exactly.
+    const bool extended = document.at("meta").contains("extends");
+    const Bars bars = extended ? Bars{.worst = 0.03, .beyond = 0.1} : Bars{};
     Errors errors;
     for (const json& one : document.at("cases"))
-      if (one.at("id").get<std::string>().find(filter) != std::string::npos)
-        scorecard.add(outcome_of(one, document.at("models"), errors));
-    scorecard.add(bar(errors, "peak_total", 0.01, 0.01));
-    scorecard.add(bar(errors, "peak_total", 0.001, 0.05));
+      if (one.contains("steady") &&
+          one.at("id").get<std::string>().find(filter) != std::string::npos)
+        scorecard.add(outcome_of(one, document.at("models"), bars, errors));
+    if (!extended) {
+      scorecard.add(bar(errors, "peak_total", 0.01, 0.01));
+      scorecard.add(bar(errors, "peak_total", 0.001, 0.05));
+    }
     for (const char* figure :
          {"peak_forward", "peak_backward", "peak_step", "after_forward", "first_iteration"})
-      scorecard.add(bar(errors, figure, 0.01, 0.03));
+      scorecard.add(bar(errors, figure, 0.01, bars.beyond));
   });
   return scorecard.close();
 }

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
+#include <vector>
 
+#include "planner/lora.h"
 #include "planner/model.h"
 #include "planner/passes/recomputation.h"
 #include "planner/planner.h"
@@ -25,7 +29,7 @@ json llama_config(const json& m) {
           {"num_attention_heads", m.at("nh")},
           {"num_key_value_heads", m.at("nkv")},
           {"head_dim", m.at("hd")},
-          {"rope_theta", m.at("theta")},
+          {"rope_theta", m.value("theta", 10000.0)},
           {"tie_word_embeddings", m.at("tied")}};
 }
 
@@ -53,6 +57,12 @@ WrapPolicy wrap_with_ends(const ModelGraph& graph) {
   return wrap;
 }
 
+json qwen2_config(const json& m) {
+  json config = llama_config(m);
+  config["model_type"] = "qwen2";
+  return config;
+}
+
 void set_engine(const json& config, StrategyJob& strategy) {
   const std::string name = config.at("strategy");
   if (name == "fsdp2") {
@@ -64,10 +74,11 @@ void set_engine(const json& config, StrategyJob& strategy) {
   } else if (name == "fsdp1") {
     strategy.engine = Engine::Fsdp1;
     strategy.sharding = strategy_from(config.at("sharding").get<std::string>());
+    if (config.contains("mesh")) strategy.shard_group = config.at("mesh").at(1).get<int>();
   } else if (name == "replicate") {
     strategy.engine = Engine::Replicate;
     strategy.sharding = Strategy::NoShard;
-  } else if (name == "ddp") {
+  } else if (name == "ddp" || name == "single") {
     strategy.engine = Engine::Ddp;
     strategy.sharding = Strategy::Ddp;
   } else {
@@ -84,6 +95,8 @@ void set_strategy(const json& config, StrategyJob& strategy) {
                              : ReshardAfterForward{.reshard = true, .ranks = reshard.get<int>()};
   }
   const std::string precision = config.at("mp");
+  if (config.value("autocast", false) && strategy.engine == Engine::Ddp)
+    strategy.mixed_precision = {.param = Dtype::BFloat16};
   if (precision != "none")
     strategy.mixed_precision = {
         .param = Dtype::BFloat16,
@@ -132,20 +145,95 @@ const std::set<std::string>& known_keys() {
                                           "bucket_cap_mb",
                                           "forward_prefetch",
                                           "backward_prefetch",
-                                          "fsdp1_backward_prefetch"};
+                                          "fsdp1_backward_prefetch",
+                                          "impl",
+                                          "device",
+                                          "rank",
+                                          "kernel",
+                                          "lora",
+                                          "freeze",
+                                          "weights",
+                                          "autocast",
+                                          "clip",
+                                          "full_norm",
+                                          "attn",
+                                          "use_cache",
+                                          "ce",
+                                          "base_dtype",
+                                          "save",
+                                          "outputs_kept",
+                                          "dropout",
+                                          "padding",
+                                          "leaf_wrap",
+                                          "offload"};
   return keys;
+}
+
+/// Values of known keys that mean something else.
+void refuse_values(const json& config) {
+  const auto expect = [&](const char* key, std::initializer_list<json> known) {
+    if (config.contains(key) && std::ranges::find(known, config.at(key)) == known.end())
+      throw InputError(fmt::format("{}: {} is not supported yet", key, config.at(key).dump()));
+  };
+  expect("kernel", {"flash"});
+  for (const char* key : {"outputs_kept", "dropout", "padding", "leaf_wrap", "offload"})
+    if (config.contains(key)) throw InputError(fmt::format("{} is not supported yet", key));
+  expect("ce", {"plain"});
+  expect("clip", {"foreach", "forloop"});
+  expect("ac", {"none", "every_block", "hf_default", "hf_nonreentrant"});
+}
+
+std::string block_of(const ModelGraph& graph, const std::string& parameter) {
+  for (const std::string& block : block_modules(graph))
+    if (parameter.starts_with(block + ".")) return block;
+  return "";
+}
+
+/// What the case does not train.
+void freeze(ModelGraph& graph, const std::string& what) {
+  const std::vector<std::string> blocks = block_modules(graph);
+  const std::set<std::string> first(blocks.begin(), blocks.begin() + std::ssize(blocks) / 2);
+  for (Parameter& parameter : graph.parameters) {
+    const std::string block = block_of(graph, parameter.name);
+    const bool embeds = parameter.name.find("embed_tokens") != std::string::npos ||
+                        parameter.name.find("wte") != std::string::npos ||
+                        parameter.name.find("wpe") != std::string::npos;
+    if (what == "blocks") parameter.trainable = block.empty();
+    if (what.starts_with("first_half")) parameter.trainable = !first.contains(block);
+    if (what.ends_with("embed")) parameter.trainable = parameter.trainable && !embeds;
+  }
+}
+
+ModelGraph with_adapters(ModelGraph graph, const json& lora) {
+  const bool gpt2 = graph.family == "gpt2";
+  LoraJob job{.rank = lora.at("r")};
+  if (lora.value("dtype", "") == "bf16") job.dtype = Dtype::BFloat16;
+  if (lora.at("targets") == "qv")
+    job.targets =
+        gpt2 ? std::vector<std::string>{"c_attn"} : std::vector<std::string>{"q_proj", "v_proj"};
+  else
+    job.targets = gpt2 ? std::vector<std::string>{"c_attn", "c_proj", "c_fc"}
+                       : std::vector<std::string>{"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                                  "gate_proj", "up_proj", "down_proj"};
+  for (Parameter& parameter : graph.parameters)
+    parameter.trainable = false;
+  return with_lora(graph, job);
 }
 
 }  // namespace
 
 ModelGraph torch_model(const json& dimensions) {
-  const std::string family = dimensions.at("fam");
-  if (family != "llama" && family != "gpt2")
+  std::string family = dimensions.at("fam");
+  const bool transformers = family.starts_with("hf-");
+  if (transformers) family = family.substr(3);
+  if (family != "llama" && family != "gpt2" && family != "qwen2")
     throw InputError(fmt::format("family {} is not known", family));
-  const json config = family == "llama" ? llama_config(dimensions) : gpt2_config(dimensions);
+  const json config = family == "llama"   ? llama_config(dimensions)
+                      : family == "qwen2" ? qwen2_config(dimensions)
+                                          : gpt2_config(dimensions);
   ModelGraph graph = model_from_config(config.dump(), "the case's model");
   // transformers keeps the inverse frequencies of rotary embeddings twice, these models once.
-  if (family == "llama") graph.buffers_bytes /= 2;
+  if (!transformers) graph.buffers_bytes /= 2;
   return graph;
 }
 
@@ -163,16 +251,28 @@ Job torch_job(const json& config, const ModelGraph& graph) {
   training.gradient_accumulation = {
       .steps = config.at("grad_accum"),
       .sync = accumulation_sync_from(config.at("accum_sync").get<std::string>())};
-  if (config.at("ac") == "every_block")
+  if (config.at("ac") != "none")
     training.activation_checkpointing.kind = ActivationCheckpointing::Kind::Full;
   set_optimizer(config, training.optimizer);
+  if (config.contains("clip")) training.clip_grad_norm = 1;
+  if (config.value("attn", "sdpa") == "eager") training.attention = AttentionKind::Eager;
+  for (const char* key : {"weights", "base_dtype"})
+    if (config.value(key, "") == "bf16") job.model.dtype = Dtype::BFloat16;
   return job;
 }
 
-Plan torch_plan(const json& config, const ModelGraph& graph) {
-  // The reference models drop bfloat16 logits once they have a float32 copy.
-  return make_plan(torch_job(config, graph), graph,
-                   torch::Setup{.fake_cpu = true, .holds_logits = false});
+Plan torch_plan(const json& config, const ModelGraph& base) {
+  refuse_values(config);
+  ModelGraph graph = base;
+  if (config.contains("freeze")) freeze(graph, config.at("freeze"));
+  if (config.contains("lora")) graph = with_adapters(std::move(graph), config.at("lora"));
+  torch::Setup setup{.fake = true,
+                     .cpu = config.value("device", "cpu") == "cpu",
+                     .transformers = config.value("impl", "own") == "hf"};
+  // null: the model's default
+  setup.use_cache = config.contains("use_cache") && config.at("use_cache") != json(false);
+  if (config.value("autocast", false)) setup.autocast = Dtype::BFloat16;
+  return make_plan(torch_job(config, graph), graph, setup);
 }
 
 }  // namespace shardplan::oracle
