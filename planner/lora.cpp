@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -21,6 +22,8 @@ class LoraBuilder {
   LoraBuilder(const ModelGraph& base, const LoraJob& lora) : base_(base), lora_(lora) {
     graph_ = base;
     graph_.dag.clear();
+    bases_.resize(base.parameters.size());
+    std::iota(bases_.begin(), bases_.end(), 0);
   }
 
   ModelGraph build() {
@@ -34,10 +37,28 @@ class LoraBuilder {
       const int copied = graph_.add(op, inputs);
       vertex_of.push_back(is_target(op) ? add_adapter(op, inputs.front(), copied) : copied);
     }
+    put_adapters_behind_bases();
     return std::move(graph_);
   }
 
  private:
+  /// Parameters stand in the modules' order, as PEFT's do: FSDP1 flattens them in it.
+  void put_adapters_behind_bases() {
+    std::vector<int> order(graph_.parameters.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, {}, [&](int index) { return bases_[index]; });
+    std::vector<Parameter> sorted;
+    std::vector<int> places(order.size());
+    for (const int index : order) {
+      places[index] = static_cast<int>(sorted.size());
+      sorted.push_back(std::move(graph_.parameters[index]));
+    }
+    graph_.parameters = std::move(sorted);
+    for (const auto vertex : boost::make_iterator_range(boost::vertices(graph_.dag)))
+      for (int& parameter : graph_.dag[vertex].parameters)
+        parameter = places[parameter];
+  }
+
   bool is_target(const Operator& op) const {
     return op.kind == OperatorKind::Linear &&
            std::ranges::find(lora_.targets, last_component(op.module)) != lora_.targets.end();
@@ -56,13 +77,14 @@ class LoraBuilder {
   }
 
   /// The adapter's half `name`: [out, in].
-  int linear(const std::string& module, const char* name, int input, std::int64_t in,
-             std::int64_t out, Initializer initializer) {
-    const std::string path = fmt::format("{}.{}", module, name);
+  int linear(const Operator& base, const char* name, int input, std::int64_t in, std::int64_t out,
+             Initializer initializer) {
+    const std::string path = fmt::format("{}.{}", base.module, name);
     graph_.modules.push_back({path, "Linear"});
     const int weight = graph_.add_parameter(
         {fmt::format("base_model.model.{}.weight", path), {out, in}, initializer});
     graph_.parameters[weight].dtype = lora_.dtype;
+    bases_.push_back(base.parameters.back());
     const Attributes features{{Attribute::InFeatures, static_cast<double>(in)},
                               {Attribute::OutFeatures, static_cast<double>(out)}};
     return graph_.add({OperatorKind::Linear, path, features, {weight}, {}}, {input});
@@ -75,9 +97,8 @@ class LoraBuilder {
     // this is the standard deviation.
     const Initializer normal{Initializer::Kind::Normal,
                              1 / std::sqrt(3.0 * static_cast<double>(in))};
-    const int narrow = linear(op.module, "lora_A", input, in, lora_.rank, normal);
-    const int wide =
-        linear(op.module, "lora_B", narrow, lora_.rank, out, {Initializer::Kind::Zeros, 0});
+    const int narrow = linear(op, "lora_A", input, in, lora_.rank, normal);
+    const int wide = linear(op, "lora_B", narrow, lora_.rank, out, {Initializer::Kind::Zeros, 0});
     const Attributes width{{Attribute::OutFeatures, static_cast<double>(out)}};
     Attributes factor = width;
     factor.set(Attribute::Scale, lora_.alpha / lora_.rank);
@@ -88,6 +109,7 @@ class LoraBuilder {
   const ModelGraph& base_;
   const LoraJob& lora_;
   ModelGraph graph_;
+  std::vector<int> bases_;  // by parameter: itself, or the last one of the layer it adapts
 };
 
 }  // namespace

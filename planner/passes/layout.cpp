@@ -17,14 +17,35 @@ std::int64_t valid_elems(const UnitSlice& slice, std::int64_t part, std::int64_t
   return std::clamp<std::int64_t>(slice.valid - rank * part, 0, part);
 }
 
-/// Ranks split where some slice's part stops being full or starts being empty.
-std::vector<RankClass> rank_classes(const Plan& plan) {
+/// Ranks that FSDP1 with use_orig_params makes differ in which parameters they have parts of: the
+/// first and the last stand for themselves, the second for all others; and of a unit that is
+/// trained in part, those where some trained parameter begins or ends.
+void add_borders_of_parameters(const Plan& plan, const ModelGraph& graph,
+                               const std::vector<ParameterGroup>& groups,
+                               std::set<std::int64_t>& borders) {
   const std::int64_t group = plan.mesh.shard;
-  std::set<std::int64_t> borders{0, group};
-  // Which parameters a rank has a part of differs from rank to rank: the first and the last stand
-  // for themselves, the second for all others.
-  if (plan.job.strategy.engine == Engine::Fsdp1 && plan.job.strategy.use_orig_params && group > 1)
-    borders.insert({1, group - 1});
+  if (plan.job.strategy.engine != Engine::Fsdp1 || !plan.job.strategy.use_orig_params || group == 1)
+    return;
+  borders.insert({1, group - 1});
+  for (std::size_t u = 0; u < groups.size(); ++u) {
+    const auto trains = [&](int index) { return graph.parameters[index].trains(); };
+    if (std::ranges::all_of(groups[u].parameters, trains)) continue;
+    const Unit& unit = plan.units[u];
+    for (std::size_t p = 0; p < unit.parameters.size(); ++p) {
+      if (!trains(groups[u].parameters[p])) continue;
+      const UnitParameter& parameter = unit.parameters[p];
+      for (const std::int64_t at : {parameter.at, parameter.at + parameter.elems - 1}) {
+        const std::int64_t rank = at / unit.shard_elems;
+        borders.insert({rank, std::min(rank + 1, group)});
+      }
+    }
+  }
+}
+
+/// Ranks split at `borders`, and where some slice's part stops being full or starts being empty.
+std::vector<RankClass> rank_classes(const Plan& plan, std::set<std::int64_t> borders) {
+  const std::int64_t group = plan.mesh.shard;
+  borders.insert({0, group});
   for (const Unit& unit : plan.units)
     for (const UnitSlice& slice : unit.slices) {
       const std::int64_t part = slice.elems / group;
@@ -120,6 +141,7 @@ class UnitLayout {
         slice->at + (rules_.per_parameter ? 0 : round_up(slice->valid, rules_.aligned_elems));
     unit_.parameters.push_back({parameter.name, parameter.shape, parameter.initializer, at, elems});
     slice->valid = at + elems - slice->at;
+    slice->trainable = slice->trainable || parameter.trains();  // a flat gradient is one
   }
 
   /// Pads the last slice.
@@ -159,7 +181,9 @@ std::vector<ParameterPlace> lay_out(Plan& plan, const ModelGraph& graph,
                                unit.parameters[p].elems};
     plan.units.push_back(unit);
   }
-  plan.classes = rank_classes(plan);
+  std::set<std::int64_t> borders;
+  add_borders_of_parameters(plan, graph, groups, borders);
+  plan.classes = rank_classes(plan, std::move(borders));
   return places;
 }
 

@@ -77,9 +77,8 @@ void Aten::record(std::string_view what, Tensor& result, const Tensors& inputs, 
 }
 
 Tensor Aten::to(const Tensor& x, Dtype dtype) {
-  return to(x, dtype, [this, elems = x.elems, from = x.dtype] {
-    return make("to.grad", elems, from);
-  });
+  return to(x, dtype,
+            [this, elems = x.elems, from = x.dtype] { return make("to.grad", elems, from); });
 }
 
 Tensor Aten::to(const Tensor& x, Dtype dtype, const std::function<Tensor()>& make_gradient) {
@@ -380,8 +379,7 @@ Tensor Aten::fused_attention(const Tensors& heads, std::int64_t rows, std::int64
   std::vector<SavedTensor> results{save(result, needed), save(log_sum_exp, needed)};
   if (!settings_.cpu) {
     constexpr std::int64_t kRandomState = 3;  // seed and offset of dropout: 24 B
-    results.push_back(
-        save(make("attention.random_state", kRandomState, Dtype::Int64), needed));
+    results.push_back(save(make("attention.random_state", kRandomState, Dtype::Int64), needed));
   }
   const auto backward = [=, this, q_elems = q.elems, k_elems = k.elems,
                          v_elems = v.elems](const Tensors& g) {

@@ -202,8 +202,7 @@ void ForwardPass::make_tables() {
   const std::int64_t time = process_.job().training.sizes().time;
   if (setup_.transformers)
     shared_.positions = process_.aten.constant("position_ids", time, Dtype::Int64);
-  shared_.tables =
-      rotary_tables(process_.aten, op(rope_), time, compute_dtype(process_.job()));
+  shared_.tables = rotary_tables(process_.aten, op(rope_), time, compute_dtype(process_.job()));
 }
 
 /// Eager attention adds a mask that hides later tokens, one for every sequence.
@@ -264,8 +263,8 @@ Tensor ForwardPass::run_operator(int vertex, Values& values) {
     call.module_class = found->second;
   call.mask = shared_.mask;
   // transformers makes no cache where it checkpoints.
-  const bool checkpoints = process_.job().training.activation_checkpointing.kind !=
-                           ActivationCheckpointing::Kind::None;
+  const bool checkpoints =
+      process_.job().training.activation_checkpointing.kind != ActivationCheckpointing::Kind::None;
   if (setup_.use_cache && !checkpoints) call.cache = &cache_;
   call.sizes.set(Attribute::Batch, static_cast<double>(sizes.batch));
   call.sizes.set(Attribute::Time, static_cast<double>(sizes.time));

@@ -34,9 +34,9 @@ class ForwardPass {
   using Values = std::map<int, Tensor>;  // by operator
   /// What the model makes once, for all blocks.
   struct Shared {
-    Tensors tables;   // of rotary embeddings: cosines and sines
+    Tensors tables;    // of rotary embeddings: cosines and sines
     Tensor positions;  // that they are of
-    Tensor mask;      // of eager attention
+    Tensor mask;       // of eager attention
   };
 
   const Operator& op(int vertex) const { return process_.model.dag[vertex]; }

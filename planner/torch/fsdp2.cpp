@@ -41,9 +41,9 @@ struct ParamGroup {
   Dtype reduce_dtype = Dtype::Float32;  // of their gradients in collectives
   bool gathered = false;                // an all-gather is issued and not copied out
   Outputs all_gather_output;            // none with one rank
-  StoragePtr sharded_gradient;       // output of the reduce-scatter; all parameters' gradients
-  StoragePtr all_reduce_input;       // until the end of backward
-  std::optional<int> forward_index;  // in the order of forward
+  StoragePtr sharded_gradient;          // output of the reduce-scatter; all parameters' gradients
+  StoragePtr all_reduce_input;          // until the end of backward
+  std::optional<int> forward_index;     // in the order of forward
 };
 
 /// torch.distributed.fsdp.fully_shard, hybrid sharding by a 2-D mesh, and replicate(), which is the
@@ -51,9 +51,7 @@ struct ParamGroup {
 class Fsdp2 : public Engine {
  public:
   explicit Fsdp2(const Process& process)
-      : process_(process),
-        host_(process.host),
-        mesh_(process.plan().mesh) {}
+      : process_(process), host_(process.host), mesh_(process.plan().mesh) {}
 
   void init() override;
   Tensor parameter(int index) override {
@@ -104,7 +102,7 @@ class Fsdp2 : public Engine {
   std::vector<ParamGroup> groups_;                   // by unit
   std::vector<std::pair<int, std::size_t>> places_;  // group and place in it, by parameter
   std::vector<int> forward_order_;                   // units
-  Outputs previous_all_gather_;     // kept for the next group's copy-in, which may overlap
+  Outputs previous_all_gather_;  // kept for the next group's copy-in, which may overlap
   StoragePtr reduce_scatter_input_;
 };
 
@@ -203,8 +201,7 @@ void Fsdp2::unshard(ParamGroup& group) {
   std::map<Dtype, std::int64_t> at;
   for (const View& shard : shards) {
     const Dtype dtype = dtype_of(shard);
-    parts.push_back(
-        {group.all_gather_output[dtype]->buffer(), at[dtype], shard.elems * ranks});
+    parts.push_back({group.all_gather_output[dtype]->buffer(), at[dtype], shard.elems * ranks});
     at[dtype] += shard.elems * ranks;
   }
   host_.issue(group.name + ".all_gather", Stream::AllGather,
@@ -283,8 +280,7 @@ void Fsdp2::wait_for_unshard(ParamGroup& group) {
     param.post_forward = nullptr;
   group.state = ParamGroup::State::Unsharded;
   group.gathered = false;
-  if (forward && mesh_.shard > 1)
-    previous_all_gather_ = std::exchange(group.all_gather_output, {});
+  if (forward && mesh_.shard > 1) previous_all_gather_ = std::exchange(group.all_gather_output, {});
   group.all_gather_output.clear();
 }
 

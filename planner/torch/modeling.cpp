@@ -110,13 +110,16 @@ Tensor eager_attention(Aten& aten, const ForwardCall& call, const Tensors& heads
   const std::int64_t rows = query_rows(call);
   const std::int64_t shared =
       call.sizes.integer(Attribute::Heads) / call.sizes.integer(Attribute::KvHeads);
-  const Tensor keys = aten.repeat(heads[1], shared);
-  const Tensor values = aten.repeat(heads[2], shared);
+  // One head of one sequence is read `shared` times without a copy.
+  const bool copies =
+      call.sizes.integer(Attribute::KvHeads) * call.sizes.integer(Attribute::Batch) > 1;
+  const Tensor keys = copies ? aten.repeat(heads[1], shared) : heads[1];
+  const Tensor values = copies ? aten.repeat(heads[2], shared) : heads[2];
   Tensor scores = aten.pointwise(
       aten.matmul(heads[0], keys, rows * call.sizes.integer(Attribute::Time)), kScale);
   scores = aten.add(scores, call.mask);
-  Tensor weights = has_narrow_softmax(call.family) ? aten.wide_operand(scores)
-                                                   : aten.to(scores, Dtype::Float32);
+  Tensor weights =
+      has_narrow_softmax(call.family) ? aten.wide_operand(scores) : aten.to(scores, Dtype::Float32);
   weights = aten.softmax(weights);
   scores = aten.to(weights, heads[0].dtype);
   weights = {};
@@ -187,7 +190,13 @@ Tensor soft_cap(Aten& aten, ForwardCall& call) {
   return aten.pointwise(capped, kScale);
 }
 
-Tensor add(Aten& aten, ForwardCall& call) { return aten.add(call.inputs[0], call.inputs[1]); }
+/// An adapter's sum has the dtype of the layer that it adapts, as in PEFT; all other sums the wider
+/// one.
+Tensor add(Aten& aten, ForwardCall& call) {
+  Tensor sum = aten.add(call.inputs[0], call.inputs[1]);
+  const bool adapts = call.module_class == "Linear" || call.module_class == "Conv1D";
+  return adapts ? aten.to(sum, call.inputs[0].dtype) : sum;
+}
 
 /// transformers' ForCausalLMLoss: labels moved by one place (a view for one sequence, a copy for
 /// more), logits in float32.
