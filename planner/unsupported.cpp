@@ -72,9 +72,6 @@ void refuse_for_torch(const Job& job, Engine engine) {
   if (profile != Profile::TorchEager)
     fail_unsupported("strategy.profile", with_engine(to_string(profile)), "torch-eager");
   refuse_sharding_of_others(engine, strategy.sharding);
-  if (job.training.activation_checkpointing.kind == ActivationCheckpointing::Kind::Selective)
-    fail_unsupported("training.activation_checkpointing", with_engine("selective"),
-                     "none, full, {every: k}");
   if (job.training.loss_chunks > 1)
     fail_unsupported("training.loss.chunks", with_engine("a loss in chunks"), "1");
 }
@@ -107,6 +104,8 @@ void refuse_unplanned(const Job& job) {
   if (job.training.optimizer.state_dtype != Dtype::Float32)
     fail_unsupported("training.optimizer.state_dtype",
                      to_string(job.training.optimizer.state_dtype), "float32");
+  if (native && job.model.lora && job.model.lora->dtype != Dtype::Float32)
+    fail_unsupported("model.lora.dtype", to_string(job.model.lora->dtype), "float32");
   if (native && job.training.attention != AttentionKind::Sdpa)
     fail_unsupported("training.attention", "eager", "sdpa");
 }

@@ -26,8 +26,8 @@ std::string Aten::name_of(std::string_view what) const {
 }
 
 Tensor Aten::make(std::string_view what, std::int64_t elems, Dtype dtype) {
-  Tensor tensor{.storage = nullptr, .elems = elems, .dtype = dtype};
-  if (!stopped())
+  Tensor tensor{.storage = nullptr, .elems = elems, .dtype = dtype, .kept = keeps_results_};
+  if (!skips())
     tensor.storage = host_.allocate(
         {.name = name_of(what), .category = category(), .elems = elems, .dtype = dtype});
   return tensor;
@@ -49,17 +49,17 @@ void Aten::launch(std::string_view what, const Tensors& reads, const Tensors& wr
       if (tensor && tensor.storage) result.push_back(tensor.view());
     return result;
   };
-  if (stopped()) return;
+  if (skips()) return;
   host_.issue(name_of(what), Stream::Compute, Compute{kernel, sizes}, views(reads), views(writes));
 }
 
 SavedTensor Aten::save(const Tensor& tensor, bool needed) {
   if (!needed || !tensor) return {};
   if (again_ != nullptr) {
-    if (!again_->complete()) again_->add_again(tensor);
+    if (!again_->complete() && !tensor.kept) again_->add_again(tensor);
     return {};
   }
-  if (checkpoint_) return {checkpoint_, checkpoint_->add()};
+  if (checkpoint_ && !tensor.kept) return {checkpoint_, checkpoint_->add()};
   return SavedTensor(tensor);
 }
 
@@ -74,6 +74,13 @@ void Aten::record(std::string_view what, Tensor& result, const Tensors& inputs, 
   };
   result.node = &graph_.add(name_of(what), inputs, 1, std::move(named));
   result.output = 0;
+}
+
+Tensor Aten::keep_result(const Tensor& result) {
+  if (!keeps_results_) return result;
+  if (again_ != nullptr) return again_->take_result();
+  if (checkpoint_) checkpoint_->keep_result(result);
+  return result;
 }
 
 Tensor Aten::to(const Tensor& x, Dtype dtype) {

@@ -87,6 +87,12 @@ class Aten {
   /// The end of torch.autocast: its copies of weights go, but for what backward keeps.
   void leave_autocast() { casts_.clear(); }
 
+  /// Within its checkpointed region, what operators save of their own making from here on is kept,
+  /// or no longer.
+  void keep_results(bool keep) { keeps_results_ = keep; }
+  /// A result of such operators; it is kept too.
+  Tensor keep_result(const Tensor& result);
+
   /// Runs `region` so that nothing it saves is kept; `again` runs it in backward.
   template <typename Region>
   Tensor checkpoint(const Region& region) {
@@ -109,6 +115,7 @@ class Aten {
     again_ = nullptr;
   }
 
+  bool skips() const { return stopped() || (again_ != nullptr && keeps_results_); }
   /// An early stop: everything that backward needs has been computed again.
   bool stopped() const { return again_ != nullptr && again_->complete(); }
   Category category() const;
@@ -133,6 +140,7 @@ class Aten {
   std::string module_;
   std::shared_ptr<Checkpoint> checkpoint_;  // of the region that runs forward
   Checkpoint* again_ = nullptr;             // of the region that is computed again
+  bool keeps_results_ = false;
   std::map<const Storage*, Tensor> casts_;  // by weight: autocast's cache
 };
 

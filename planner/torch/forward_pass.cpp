@@ -30,8 +30,8 @@ std::vector<std::string_view> modules_around(std::string_view path) {
 bool checkpointed(const ActivationCheckpointing& checkpointing, std::size_t block) {
   using Kind = ActivationCheckpointing::Kind;
   switch (checkpointing.kind) {
-    case Kind::None:
-    case Kind::Selective: return false;
+    case Kind::None: return false;
+    case Kind::Selective:
     case Kind::Full: return true;
     case Kind::Every: return (block + 1) % static_cast<std::size_t>(checkpointing.every) == 0;
   }
@@ -277,7 +277,20 @@ Tensor ForwardPass::run_operator(int vertex, Values& values) {
   process_.host.enter_unit(unit_of_[vertex]);
   if (current.kind == OperatorKind::Rope) call.tables = shared_.tables;
   process_.aten.enter_module(current.module.empty() ? "loss" : current.module);
-  return forward(process_.aten, call);
+  process_.aten.keep_results(is_kept(vertex));
+  const Tensor result = process_.aten.keep_result(forward(process_.aten, call));
+  process_.aten.keep_results(false);
+  return result;
+}
+
+/// With selective checkpointing: of a block, but not of the kinds to compute again.
+bool ForwardPass::is_kept(int vertex) const {
+  const auto& checkpointing = process_.job().training.activation_checkpointing;
+  const auto& kinds = checkpointing.operators;
+  return checkpointing.kind == ActivationCheckpointing::Kind::Selective &&
+         std::ranges::find(kinds, op(vertex).kind) == kinds.end() &&
+         std::ranges::any_of(checkpoints_,
+                             [&](const Region& region) { return region.contains(vertex); });
 }
 
 const Tensor& ForwardPass::value(int vertex, const Values& values) const {

@@ -49,6 +49,7 @@ class ForwardPass {
   void find_shared();
 
   int outside_of_regions(int vertex) const;
+  bool is_kept(int vertex) const;
   void make_tables();
   void make_mask();
   void enter(const Region& unit);

@@ -18,6 +18,9 @@ class Checkpoint {
 
   std::size_t add() { return saved_++; }
   void add_again(Tensor tensor) { again_.push_back(std::move(tensor)); }
+  /// Results that are not computed again, in the order of forward.
+  void keep_result(Tensor tensor) { results_.push_back(std::move(tensor)); }
+  Tensor take_result() { return std::move(results_[next_result_++]); }
   /// All that the region saves has been computed again.
   bool complete() const { return again_.size() == saved_; }
   Tensor take(std::size_t index) {
@@ -29,6 +32,8 @@ class Checkpoint {
   std::function<void()> run_;
   std::size_t saved_ = 0;
   std::vector<Tensor> again_;
+  std::vector<Tensor> results_;
+  std::size_t next_result_ = 0;
 };
 
 /// A tensor that a node keeps for backward, or the promise of one.

@@ -16,7 +16,8 @@ struct Tensor {
   Dtype dtype = Dtype::Float32;
   bool requires_grad = false;
   Node* node = nullptr;
-  int output = 0;  // which of the node's outputs
+  int output = 0;     // which of the node's outputs
+  bool kept = false;  // in a checkpointed region: it is not computed again
 
   explicit operator bool() const { return elems > 0; }
   View view() const { return {storage->buffer(), at, elems}; }

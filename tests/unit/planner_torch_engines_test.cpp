@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/lora.h"
 #include "planner/planner.h"
 #include "plans/error.h"
 #include "plans/verify.h"
@@ -183,19 +184,71 @@ TEST(Replicate, AllReducesWithoutGathers) {
   EXPECT_EQ(collectives_in(plan, "micro.last"), (Names{"AR 2", "AR 1", "AR 0", "AR root"}));
 }
 
+/// How often the last micro-step launches it.
+std::ptrdiff_t launches(const Plan& plan, const std::string& name) {
+  return std::ranges::count_if(all_in(plan, "micro.last"), [&](const std::string& one) {
+    return one == name || one.starts_with(name + "#");
+  });
+}
+
 TEST(Checkpointing, ComputesNothingAgainThatBackwardDoesNotNeed) {
   Job job = torch_job(Engine::Fsdp2, Strategy::FullShard);
   job.training.activation_checkpointing.kind = ActivationCheckpointing::Kind::Full;
   const Plan plan = plan_of(job);
-  const auto products = [&](const std::string& module) {
-    return names_in(plan, "micro.last", [&](const Instruction& instruction) {
-      const auto* compute = std::get_if<Compute>(&instruction.operation);
-      return compute != nullptr && compute->kernel == Kernel::Linear &&
-             instruction.name.starts_with(module);
-    });
-  };
-  EXPECT_EQ(products("model.layers.1.mlp.up_proj").size(), 2u);
-  EXPECT_EQ(products("model.layers.1.mlp.down_proj").size(), 1u);
+  EXPECT_EQ(launches(plan, "model.layers.1.mlp.up_proj.mm"), 2);
+  EXPECT_EQ(launches(plan, "model.layers.1.mlp.down_proj.mm"), 1);
+}
+
+TEST(Checkpointing, SelectiveComputesOnlyTheKindsNamedAgain) {
+  Job job = torch_job(Engine::Fsdp2, Strategy::FullShard);
+  job.training.activation_checkpointing = {ActivationCheckpointing::Kind::Selective,
+                                           {OperatorKind::SwiGlu}};
+  const Plan plan = plan_of(job);
+  EXPECT_EQ(launches(plan, "model.layers.1.mlp.up_proj.mm"), 1);
+  EXPECT_EQ(launches(plan, "model.layers.1.self_attn.attention"), 1);
+  EXPECT_EQ(launches(plan, "model.layers.1.mlp.silu"), 2);
+  EXPECT_EQ(launches(plan, "model.layers.1.input_layernorm.pow"), 1);
+}
+
+TEST(Checkpointing, SelectiveOfEveryKindIsFull) {
+  Job job = torch_job(Engine::Fsdp2, Strategy::FullShard);
+  job.training.activation_checkpointing.kind = ActivationCheckpointing::Kind::Full;
+  const Names full = all_in(plan_of(job), "micro.last");
+  using enum OperatorKind;
+  job.training.activation_checkpointing = {ActivationCheckpointing::Kind::Selective,
+                                           {RmsNorm, Linear, Rope, Attention, SwiGlu, Add}};
+  EXPECT_EQ(all_in(plan_of(job), "micro.last"), full);
+}
+
+TEST(Adapters, FrozenWeightsHaveNoGradientsAndSaveNoInputs) {
+  const ModelGraph base = testing::tiny_llama({.layers = 2});
+  ModelGraph graph = base;
+  for (Parameter& parameter : graph.parameters)
+    parameter.trainable = false;
+  graph = with_lora(graph, {.rank = 2, .targets = {"q_proj"}});
+  const Plan plan = make_plan(torch_job(Engine::Fsdp2, Strategy::FullShard), graph);
+  EXPECT_TRUE(verify(plan).empty());
+  EXPECT_EQ(launches(plan, "model.layers.1.self_attn.q_proj.mm.backward_weight"), 0);
+  EXPECT_EQ(launches(plan, "model.layers.1.self_attn.q_proj.lora_A.mm.backward_weight"), 1);
+  EXPECT_EQ(collectives_in(plan, "micro.last").back(), "RS 0");
+  EXPECT_EQ(launches(plan, "model.layers.0.mlp.silu.backward"), 1);
+  EXPECT_EQ(launches(plan, "model.layers.0.self_attn.k_proj.mm.backward_input"), 0);
+}
+
+TEST(Autocast, CastsEveryWeightOnceAndKeepsGradientsWide) {
+  Job job = torch_job(Engine::Ddp, Strategy::Ddp);
+  job.strategy.mixed_precision = MixedPrecision{.param = Dtype::BFloat16};
+  const Plan plan = plan_of(job);
+  EXPECT_EQ(launches(plan, "model.layers.1.mlp.up_proj.to"), 2);  // of the input and the weight
+  const auto gradient =
+      std::ranges::find(plan.buffers, "model.layers.1.mlp.up_proj.weight.grad", &Buffer::name);
+  ASSERT_NE(gradient, plan.buffers.end());
+  EXPECT_EQ(gradient->dtype, Dtype::BFloat16);
+  const auto wide = std::find_if(gradient + 1, plan.buffers.end(), [&](const Buffer& buffer) {
+    return buffer.name.starts_with(gradient->name);
+  });
+  ASSERT_NE(wide, plan.buffers.end());
+  EXPECT_EQ(wide->dtype, Dtype::Float32);
 }
 
 TEST(Optimizer, MakesItsStateInTheFirstStep) {
