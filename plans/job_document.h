@@ -9,6 +9,7 @@ namespace shardplan {
 
 /// The job that a document describes, every field checked. Without `hardware` the job must be a
 /// resolved one, as job_to_json writes it: GPU and network in full. Throws InputError.
-Job job_from(const Node& document, const Hardware* hardware, ModelNeed need = ModelNeed::Required);
+Job job_from(const Node& document, const Hardware* hardware, ModelNeed need = ModelNeed::Required,
+             JobUse use = JobUse::Run);
 
 }  // namespace shardplan

@@ -232,8 +232,14 @@ bool is_zero(Strategy sharding) {
   return sharding == Strategy::Zero1 || sharding == Strategy::Zero2 || sharding == Strategy::Zero3;
 }
 
-void read_engine(Fields& fields, const GpuSpec& gpu, StrategyJob& strategy) {
-  Engine engine = is_zero(strategy.sharding) ? Engine::DeepSpeed : Engine::Native;
+Engine default_engine(Strategy sharding, const GpuSpec& gpu, JobUse use) {
+  if (is_zero(sharding)) return Engine::DeepSpeed;
+  if (use == JobUse::Run || gpu.is_cpu()) return Engine::Native;
+  return engine_for(sharding, Engine::Fsdp2);
+}
+
+void read_engine(Fields& fields, const GpuSpec& gpu, JobUse use, StrategyJob& strategy) {
+  Engine engine = default_engine(strategy.sharding, gpu, use);
   read_name(fields, "engine", engine, engine_from);
   strategy.engine = engine;
   Profile profile = engine != Engine::Native ? Profile::TorchEager
@@ -243,10 +249,10 @@ void read_engine(Fields& fields, const GpuSpec& gpu, StrategyJob& strategy) {
   strategy.profile = profile;
 }
 
-StrategyJob read_strategy(Fields fields, const GpuSpec& gpu) {
+StrategyJob read_strategy(Fields fields, const GpuSpec& gpu, JobUse use) {
   StrategyJob strategy;
   read_name(fields, "sharding", strategy.sharding, strategy_from);
-  read_engine(fields, gpu, strategy);
+  read_engine(fields, gpu, use, strategy);
   if (fields.find("layout") != nullptr) {
     strategy.layout = Layout::Flat;
     read_name(fields, "layout", *strategy.layout, layout_from);
@@ -375,7 +381,7 @@ RunJob read_run(Fields fields) {
 
 }  // namespace
 
-Job job_from(const Node& document, const Hardware* hardware, ModelNeed need) {
+Job job_from(const Node& document, const Hardware* hardware, ModelNeed need, JobUse use) {
   Fields root(document, "");
   for (const char* section : {"model", "cluster", "strategy", "training", "run"})
     root.find(section);
@@ -383,7 +389,7 @@ Job job_from(const Node& document, const Hardware* hardware, ModelNeed need) {
   Job job;
   job.model = read_model(root.section("model"), hardware, need);
   job.cluster = read_cluster(root, hardware);
-  job.strategy = read_strategy(root.section("strategy"), job.cluster.gpu);
+  job.strategy = read_strategy(root.section("strategy"), job.cluster.gpu, use);
   job.training = read_training(root.section("training"));
   job.run = read_run(root.section("run"));
   job.places = FieldPlaces(document);
@@ -391,11 +397,11 @@ Job job_from(const Node& document, const Hardware* hardware, ModelNeed need) {
 }
 
 Job parse_job(std::string_view yaml, const std::string& source, const Hardware& hardware,
-              std::span<const Setting> overrides, ModelNeed need) {
+              std::span<const Setting> overrides, ModelNeed need, JobUse use) {
   Node document = parse_yaml(yaml, source);
   for (const Setting& setting : overrides)
     apply_setting(document, setting);
-  return job_from(document, &hardware, need);
+  return job_from(document, &hardware, need, use);
 }
 
 Job read_job(const std::string& path, const Hardware& hardware,

@@ -13,10 +13,15 @@ namespace shardplan {
 /// Whether a job must name a model. A launcher's file that becomes a job has none.
 enum class ModelNeed { Required, Optional };
 
+/// What is asked of a job. Where it names no engine, Predict means the one of PyTorch's that does
+/// its sharding (fsdp2, ddp, replicate), on a CPU and for Run our own. ZERO_* mean deepspeed.
+enum class JobUse { Predict, Run };
+
 /// Parses a job file; `source` names it in errors ("file:line:column: ..."). `overrides` are
 /// applied on top. Throws InputError.
 Job parse_job(std::string_view yaml, const std::string& source, const Hardware& hardware,
-              std::span<const Setting> overrides, ModelNeed need = ModelNeed::Required);
+              std::span<const Setting> overrides, ModelNeed need = ModelNeed::Required,
+              JobUse use = JobUse::Run);
 
 /// Reads the file at `path`, or starts from the defaults when it is empty.
 Job read_job(const std::string& path, const Hardware& hardware, std::span<const Setting> overrides);

@@ -88,7 +88,9 @@ Predicted prediction_of(const Document& document, const Report& measured,
     return {report_from_json(document.text, document.path),
             who_executes(job, job.strategy.profile.value_or(Profile::Cuda))};
   }
-  const Plan plan = load_plan(document, {}, hardware).plan;
+  // What names a plan was written by `run`.
+  const JobFlags flags{.use = measured.plan_hash.empty() ? JobUse::Predict : JobUse::Run};
+  const Plan plan = load_plan(document, flags, hardware).plan;
   Predicted as_given = predict(plan, hardware);
   if (measured.plan_hash.empty() || measured.plan_hash == as_given.report.plan_hash)
     return as_given;

@@ -59,7 +59,7 @@ int compare_command(const CompareOptions& options) {
   if (options.json) {
     fmt::print("{}\n", comparison_json(rows));
   } else {
-    fmt::print("{}{}\n{}\n", assumptions_text(rows.front().plan),
+    fmt::print("{}{}\n{}\n", assumptions_text(rows.front().plan, engines_of(rows)),
                comparison_text(rows, tokens, Palette()), advice(rows, hardware));
   }
   return answer(rows, required) ? kYes : kNo;

@@ -132,13 +132,13 @@ std::string price_hint(const ClusterJob& cluster) {
 
 }  // namespace
 
-std::string assumptions_text(const Plan& plan) {
+std::string assumptions_text(const Plan& plan, const std::vector<Engine>& engines) {
   const Job& job = plan.job;
   const TrainingJob& training = job.training;
   return fmt::format(
       "Predicts {}; assumes {} x {}, micro-batch {}, {} tokens a sequence, {}, {}; change with "
       "--gpu, --gpus, --micro-batch, --seq, --set FIELD=VALUE. {}.\n",
-      who_executes(job, plan.profile), plan.world_size(), job.cluster.gpu.name,
+      who_executes(job, plan.profile, engines), plan.world_size(), job.cluster.gpu.name,
       training.micro_batch, training.sequence_length, to_string(training.optimizer.name),
       checkpointing_text(training.activation_checkpointing),
       is_torch(plan.profile) ? "Of PyTorch: " + assumed_of_torch(job) : std::string(kOtherEngines));

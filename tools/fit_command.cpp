@@ -68,7 +68,8 @@ int fit_command(const FitOptions& options) {
   if (options.json)
     fmt::print("{}\n", fit_json(job, what, rows));
   else
-    fmt::print("{}\n{}", assumptions_text(rows.front().plan), rows_text(rows, what));
+    fmt::print("{}\n{}", assumptions_text(rows.front().plan, engines_of(rows)),
+               rows_text(rows, what));
   return std::ranges::any_of(rows,
                              [](const FittedStrategy& row) { return row.largest.has_value(); })
              ? kYes

@@ -36,7 +36,7 @@ ImportOptions options_of(const JobFlags& flags, const Hardware& hardware) {
 /// The imported job with what the flags change; the world is the import's already.
 Job with_settings(const Imported& imported, const JobFlags& flags, const Hardware& hardware) {
   return parse_job(job_to_yaml(imported.job, hardware), "command line", hardware, flags.settings,
-                   ModelNeed::Optional);
+                   ModelNeed::Optional, flags.use);
 }
 
 Imported import_launch(const ImportCommandOptions& options, const Hardware& hardware) {

@@ -8,7 +8,6 @@
 #include <charconv>
 
 #include "plans/error.h"
-#include "plans/job_reader.h"
 
 namespace shardplan {
 namespace {
@@ -69,7 +68,7 @@ Job job_from(std::string_view yaml, const std::string& source, const JobFlags& f
              const Hardware& hardware) {
   std::vector<Setting> settings = node_settings(flags);
   settings.insert(settings.end(), flags.settings.begin(), flags.settings.end());
-  Job job = parse_job(yaml, source, hardware, settings);
+  Job job = parse_job(yaml, source, hardware, settings, ModelNeed::Required, flags.use);
   if (!flags.gpus.empty() && flags.nodes.empty()) set_world(job, count_of("--gpus", flags.gpus));
   return job;
 }

@@ -8,6 +8,7 @@
 
 #include "plans/hardware.h"
 #include "plans/job.h"
+#include "plans/job_reader.h"
 #include "plans/setting.h"
 
 namespace shardplan {
@@ -40,6 +41,7 @@ struct JobFlags {
   std::vector<Setting> settings;  // in order; the last of a field counts
   std::string gpus;               // --gpus, or --ranks; empty: not given
   std::string nodes;              // --nodes; empty: not given
+  JobUse use = JobUse::Predict;
 
   bool any() const { return !settings.empty() || !gpus.empty() || !nodes.empty(); }
 };

@@ -223,21 +223,28 @@ const std::string_view kOtherEngines =
     "PyTorch's: --engine fsdp2, fsdp1, ddp, replicate; deepspeed is not modelled yet";
 
 std::string who_executes(const Job& job, Profile profile) {
+  return who_executes(job, profile, {job.strategy.engine.value_or(Engine::Native)});
+}
+
+std::string who_executes(const Job& job, Profile profile, const std::vector<Engine>& engines) {
+  std::vector<std::string_view> names;
+  for (const Engine engine : engines)
+    if (std::ranges::find(names, to_string(engine)) == names.end())
+      names.push_back(to_string(engine));
   const auto& precision = job.strategy.mixed_precision;
-  return fmt::format("{} (engine {}, profile {}, {})",
+  return fmt::format("{} (engine{} {}, profile {}, {})",
                      is_torch(profile) ? "PyTorch 2.11" : "shardplan's own kernels",
-                     to_string(job.strategy.engine.value_or(Engine::Native)), to_string(profile),
+                     names.size() > 1 ? "s" : "", fmt::join(names, ", "), to_string(profile),
                      to_string(precision ? precision->param : job.model.dtype));
 }
 
-/// What of PyTorch a prediction takes for granted; each is worth memory.
 std::string assumed_of_torch(const Job& job) {
   return fmt::format(
-      "{} optimizer, expandable_segments {}, flash attention, float32 loss inside the wrapped "
-      "model "
-      "with its logits held",
+      "{} optimizer, expandable_segments {}, {} attention, no key-value cache, float32 loss inside "
+      "the wrapped model with its logits held",
       to_string(job.training.optimizer.implementation),
-      job.strategy.expandable_segments ? "on" : "off");
+      job.strategy.expandable_segments ? "on" : "off",
+      job.training.attention == AttentionKind::Eager ? "eager" : "flash");
 }
 
 std::string headline(const Plan& plan) {

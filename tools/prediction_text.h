@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "plans/plan.h"
 #include "plans/report.h"
@@ -10,14 +11,16 @@ namespace shardplan {
 
 /// "shardplan's own kernels (engine native, profile cuda, float32)".
 std::string who_executes(const Job& job, Profile profile);
+/// The same of an answer about several engines; each is named once.
+std::string who_executes(const Job& job, Profile profile, const std::vector<Engine>& engines);
 /// "no checkpointing", "checkpointed: rms_norm, swiglu".
 std::string checkpointing_text(const ActivationCheckpointing& checkpointing);
 
-/// The first line of an answer: what it predicts, and what it does not.
-/// What is assumed of PyTorch; for plans of its engines.
+/// What of PyTorch a prediction takes for granted; each is worth memory.
 std::string assumed_of_torch(const Job& job);
 /// How to have PyTorch predicted instead of our own engine.
 extern const std::string_view kOtherEngines;
+/// The first line of an answer: what it predicts, and what it does not.
 std::string headline(const Plan& plan);
 
 /// Model, world, strategy, training and plan, a line each.

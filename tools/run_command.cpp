@@ -48,7 +48,9 @@ void expect_options(const RunOptions& options) {
 
 /// The plan as CPU ranks can execute it.
 LoadedPlan executable_plan(const JobFlags& flags, const Hardware& hardware) {
-  LoadedPlan loaded = load_plan(flags, hardware);
+  JobFlags to_run = flags;
+  to_run.use = JobUse::Run;
+  LoadedPlan loaded = load_plan(to_run, hardware);
   if (is_torch(loaded.plan.profile))
     throw InputError(
         fmt::format("run: {} is executed by PyTorch itself; run executes engine native, --engine "
