@@ -72,8 +72,6 @@ void refuse_for_torch(const Job& job, Engine engine) {
   if (profile != Profile::TorchEager)
     fail_unsupported("strategy.profile", with_engine(to_string(profile)), "torch-eager");
   refuse_sharding_of_others(engine, strategy.sharding);
-  if (job.training.loss_chunks > 1)
-    fail_unsupported("training.loss.chunks", with_engine("a loss in chunks"), "1");
 }
 
 void refuse_for_engine(const Job& job) {

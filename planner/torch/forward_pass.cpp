@@ -52,6 +52,7 @@ ForwardPass::ForwardPass(const Process& process, Engine& engine, const Tensors& 
   find_checkpoints();
   find_last_uses();
   find_shared();
+  find_loss();
 }
 
 ForwardPass::Region ForwardPass::region_of(const std::vector<std::string>& modules) const {
@@ -160,6 +161,18 @@ void ForwardPass::find_shared() {
   if (rope_ >= 0) tables_at_ = outside_of_regions(rope_);
 }
 
+void ForwardPass::find_loss() {
+  if (process_.job().training.loss_chunks == 1) return;
+  loss_from_ = operators() - 1;
+  while (op(loss_from_).kind != OperatorKind::Linear)
+    loss_from_ = process_.model.inputs_of(loss_from_).front();
+  for (const Region& unit : units_)
+    if (unit.first > loss_from_ || (unit.last >= loss_from_ && unit.last < operators() - 1))
+      throw InputError(
+          "training.loss.chunks: the head is in an FSDP unit without the loss, which is not "
+          "modelled for PyTorch yet");
+}
+
 /// The operator itself, or the first one of the block or unit that it is in.
 int ForwardPass::outside_of_regions(int vertex) const {
   int first = vertex;
@@ -180,6 +193,9 @@ Tensor ForwardPass::run() {
     if (checkpoint != checkpoints_.end()) {
       run_checkpoint(*checkpoint);
       vertex = checkpoint->last;
+    } else if (vertex == loss_from_) {
+      run_loss_in_chunks();
+      vertex = operators() - 1;
     } else {
       values_[vertex] = run_operator(vertex, values_);
     }
@@ -246,6 +262,36 @@ void ForwardPass::run_checkpoint(const Region& region) {
       });
 }
 
+/// Logits and loss for a part of the tokens at a time, each part checkpointed, so that no logits
+/// are kept; then their mean.
+void ForwardPass::run_loss_in_chunks() {
+  const int last = operators() - 1;
+  const int source = process_.model.inputs_of(loss_from_).front();
+  const Sizes sizes = process_.job().training.sizes();
+  const std::int64_t tokens = sizes.batch * sizes.time;
+  const std::int64_t most = ceil_div(tokens, process_.job().training.loss_chunks);
+  const Tensor& hidden = value(source, values_);
+  std::vector<std::int64_t> elems;
+  for (std::int64_t at = 0; at < tokens; at += most)
+    elems.push_back(std::min(most, tokens - at) * (hidden.elems / tokens));
+  process_.aten.enter_module("loss");
+  Tensors parts = process_.aten.split(hidden, elems);
+  Tensor sum;
+  for (Tensor& part : parts) {
+    const std::int64_t count = part.elems / (hidden.elems / tokens);
+    const Tensor loss = process_.aten.checkpoint([this, source, last, part, count] {
+      Values values{{source, part}};
+      chunk_tokens_ = count;
+      Tensor result = run_operators(loss_from_, last, values);
+      chunk_tokens_ = 0;
+      return result;
+    });
+    process_.aten.enter_module("loss");
+    sum = sum ? process_.aten.add(sum, loss) : loss;
+  }
+  values_[last] = process_.aten.pointwise(sum, {.name = "div"});
+}
+
 Tensor ForwardPass::run_operators(int first, int last, Values& values) {
   for (int vertex = first; vertex < last; ++vertex) {
     values[vertex] = run_operator(vertex, values);
@@ -266,8 +312,9 @@ Tensor ForwardPass::run_operator(int vertex, Values& values) {
   const bool checkpoints =
       process_.job().training.activation_checkpointing.kind != ActivationCheckpointing::Kind::None;
   if (setup_.use_cache && !checkpoints) call.cache = &cache_;
-  call.sizes.set(Attribute::Batch, static_cast<double>(sizes.batch));
-  call.sizes.set(Attribute::Time, static_cast<double>(sizes.time));
+  const bool chunk = chunk_tokens_ > 0;
+  call.sizes.set(Attribute::Batch, chunk ? 1 : static_cast<double>(sizes.batch));
+  call.sizes.set(Attribute::Time, static_cast<double>(chunk ? chunk_tokens_ : sizes.time));
   for (const int input : process_.model.inputs_of(vertex))
     call.inputs.push_back(value(input, values));
   for (const int parameter : current.parameters)

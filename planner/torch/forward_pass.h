@@ -47,6 +47,7 @@ class ForwardPass {
   void find_checkpoints();
   void find_last_uses();
   void find_shared();
+  void find_loss();
 
   int outside_of_regions(int vertex) const;
   bool is_kept(int vertex) const;
@@ -55,6 +56,7 @@ class ForwardPass {
   void enter(const Region& unit);
   void leave(const Region& unit);
   void run_checkpoint(const Region& region);
+  void run_loss_in_chunks();
   Tensor run_operators(int first, int last, Values& values);
   Tensor run_operator(int vertex, Values& values);
   const Tensor& value(int vertex, const Values& values) const;
@@ -69,11 +71,13 @@ class ForwardPass {
   std::vector<int> last_use_;        // by operator: after which its result goes
   Values inputs_;
   Values values_;
-  std::vector<Values> scopes_;  // what units see as their inputs, innermost last
-  int rope_ = -1;               // the first operator that rotates
-  int tables_at_ = -1;          // operator before which its tables are made
-  int mask_at_ = -1;            // operator before which the mask of eager attention is made
-  int blocks_end_ = -1;         // operator after which the module of the blocks returns
+  std::vector<Values> scopes_;     // what units see as their inputs, innermost last
+  int rope_ = -1;                  // the first operator that rotates
+  int tables_at_ = -1;             // operator before which its tables are made
+  int mask_at_ = -1;               // operator before which the mask of eager attention is made
+  int loss_from_ = -1;             // operator that makes the logits of a loss in chunks
+  std::int64_t chunk_tokens_ = 0;  // of the chunk that runs
+  int blocks_end_ = -1;            // operator after which the module of the blocks returns
   Shared shared_;
   Tensors cache_;                               // keys and values
   std::map<std::string, std::string> classes_;  // by module

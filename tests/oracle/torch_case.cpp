@@ -178,7 +178,7 @@ void refuse_values(const json& config) {
   expect("kernel", {"flash"});
   for (const char* key : {"outputs_kept", "dropout", "padding", "leaf_wrap", "offload"})
     if (config.contains(key)) throw InputError(fmt::format("{} is not supported yet", key));
-  expect("ce", {"plain"});
+  expect("ce", {"plain", "chunked_ckpt"});
   expect("clip", {"foreach", "forloop"});
   expect("ac", {"none", "every_block", "hf_default", "hf_nonreentrant"});
 }
@@ -255,6 +255,7 @@ Job torch_job(const json& config, const ModelGraph& graph) {
     training.activation_checkpointing.kind = ActivationCheckpointing::Kind::Full;
   set_optimizer(config, training.optimizer);
   if (config.contains("clip")) training.clip_grad_norm = 1;
+  if (config.value("ce", "plain") == "chunked_ckpt") training.loss_chunks = 8;
   if (config.value("attn", "sdpa") == "eager") training.attention = AttentionKind::Eager;
   for (const char* key : {"weights", "base_dtype"})
     if (config.value(key, "") == "bf16") job.model.dtype = Dtype::BFloat16;

@@ -220,6 +220,14 @@ TEST(Checkpointing, SelectiveOfEveryKindIsFull) {
   EXPECT_EQ(all_in(plan_of(job), "micro.last"), full);
 }
 
+TEST(LossInChunks, MakesEveryChunkOfTheLogitsTwiceAndKeepsNone) {
+  Job job = torch_job(Engine::Fsdp2, Strategy::FullShard);
+  job.training.loss_chunks = 4;
+  const Plan plan = plan_of(job);
+  EXPECT_EQ(launches(plan, "lm_head.mm"), 8);
+  EXPECT_EQ(launches(plan, "lm_head.mm.backward_weight"), 4);
+}
+
 TEST(Adapters, FrozenWeightsHaveNoGradientsAndSaveNoInputs) {
   const ModelGraph base = testing::tiny_llama({.layers = 2});
   ModelGraph graph = base;
