@@ -312,9 +312,9 @@ Tensor ForwardPass::run_operator(int vertex, Values& values) {
   const bool checkpoints =
       process_.job().training.activation_checkpointing.kind != ActivationCheckpointing::Kind::None;
   if (setup_.use_cache && !checkpoints) call.cache = &cache_;
-  const bool chunk = chunk_tokens_ > 0;
-  call.sizes.set(Attribute::Batch, chunk ? 1 : static_cast<double>(sizes.batch));
-  call.sizes.set(Attribute::Time, static_cast<double>(chunk ? chunk_tokens_ : sizes.time));
+  call.sizes.set(Attribute::Batch, static_cast<double>(sizes.batch));
+  call.sizes.set(Attribute::Time, static_cast<double>(sizes.time));
+  if (chunk_tokens_ > 0) call.sizes.set(Attribute::Rows, static_cast<double>(chunk_tokens_));
   for (const int input : process_.model.inputs_of(vertex))
     call.inputs.push_back(value(input, values));
   for (const int parameter : current.parameters)

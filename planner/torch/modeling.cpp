@@ -204,9 +204,12 @@ Tensor cross_entropy(Aten& aten, ForwardCall& call) {
   const std::int64_t batch = call.sizes.integer(Attribute::Batch);
   const std::int64_t time = call.sizes.integer(Attribute::Time);
   Tensor logits = aten.to(std::exchange(call.inputs[0], {}), Dtype::Float32);
-  const Tensor padded = aten.constant("labels.padded", batch * (time + 1), Dtype::Int64);
-  const Tensor labels =
-      batch > 1 ? aten.constant("labels.shifted", batch * time, Dtype::Int64) : padded;
+  // Of a loss in chunks, those of the chunk.
+  const std::int64_t count = call.sizes.integer(Attribute::Rows, batch * (time + 1));
+  const Tensor padded = aten.constant("labels.padded", count, Dtype::Int64);
+  const Tensor labels = batch > 1 && !call.sizes.has(Attribute::Rows)
+                            ? aten.constant("labels.shifted", batch * time, Dtype::Int64)
+                            : padded;
   const Tensor log_probabilities = aten.log_softmax(std::exchange(logits, {}));
   return aten.nll_loss(log_probabilities, labels);
 }
