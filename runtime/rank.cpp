@@ -27,6 +27,7 @@ Rank::Rank(const Plan& plan, const Options& options, Communicator& communicator,
       data_(data),
       arena_(plan.arena.bytes),
       latest_(plan.instructions.size()),
+      spent_(plan.instructions.size()),
       step_ends_(std::max(plan.job.run.steps, 0)),
       interpreter_(plan, arena_.bytes(), device_, communicator, data),
       device_({streams_of(plan), options.gemm, options.compute_threads},
@@ -57,7 +58,11 @@ bool Rank::execute(const Issue& issue) noexcept {
   try {
     if (options_.before_instruction) options_.before_instruction(issue.id, issue.step);
     if (meter_) meter_->before(issue);
+    const auto begin = std::chrono::steady_clock::now();
     interpreter_.run(issue);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    Spent& spent = spent_[issue.id];
+    (issue.step <= first_step() ? spent.first_step : spent.later) += taken.count();
     if (meter_) meter_->after(issue);
     return true;
   } catch (...) {
@@ -89,8 +94,7 @@ bool Rank::issue_steps(const ProgramItem& item) {
     restore_optimizer();
   }
   first_step_begin_ = std::chrono::steady_clock::now();
-  const int first = data_.checkpoint == nullptr ? 0 : data_.checkpoint->position().steps;
-  for (std::size_t step = first; step < step_ends_.size(); ++step) {
+  for (std::size_t step = first_step(); step < step_ends_.size(); ++step) {
     step_ = static_cast<std::int32_t>(step);
     reads_.fill(0);
     if (!issue_pass(item)) return false;
@@ -168,6 +172,23 @@ bool Rank::wait_for(const Counts& counts) {
 
 bool Rank::wait_step(std::int32_t step) {
   return steps_issued_.wait(step + 1) && wait_for(step_ends_[step]);
+}
+
+std::vector<InstructionTime> Rank::instruction_times() const {
+  std::vector<InstructionTime> times;
+  const int later_steps = step_ - first_step();
+  for (std::size_t i = 0; i < spent_.size(); ++i) {
+    const Instruction& instruction = plan_.instructions[i];
+    Bytes bytes = 0;
+    for (const auto* views : {&instruction.reads, &instruction.writes})
+      for (const View& view : *views)
+        bytes += bytes_of(plan_, view);
+    const bool once = spent_[i].later == 0;  // outside the steps, or there was one only
+    times.push_back({instruction.name,
+                     once ? spent_[i].first_step : spent_[i].later / std::max(1, later_steps),
+                     bytes});
+  }
+  return times;
 }
 
 std::span<float> Rank::floats(const View& view) const {

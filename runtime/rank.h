@@ -48,6 +48,8 @@ class Rank {
   std::chrono::steady_clock::time_point first_step_begin() const { return first_step_begin_; }
   /// After run(): the measured memory.
   const RankMemory& memory() const { return memory_; }
+  /// After run(): what each instruction took in a step, on the mean of those after the first.
+  std::vector<InstructionTime> instruction_times() const;
   /// After run(): float32 operands.
   std::span<const float> values(const View& view) const { return floats(view); }
 
@@ -59,6 +61,15 @@ class Rank {
     std::uint64_t number = 0;  // on the stream; 0: never issued
   };
 
+  /// Seconds of an instruction's executions. Those of the first step are apart: it is slower.
+  struct Spent {
+    Seconds first_step = 0;
+    Seconds later = 0;
+  };
+
+  int first_step() const {
+    return data_.checkpoint == nullptr ? 0 : data_.checkpoint->position().steps;
+  }
   std::span<float> floats(const View& view) const;
   bool execute(const Issue& issue) noexcept;
   bool issue_item(const ProgramItem& item);
@@ -83,6 +94,7 @@ class Rank {
   std::int32_t step_ = 0;
   bool stopped_early_ = false;
   std::vector<Latest> latest_;                  // by instruction
+  std::vector<Spent> spent_;                    // likewise
   std::array<std::int32_t, kSources> reads_{};  // by source: issues in this step
   Counts issued_{};
   std::vector<Counts> step_ends_;  // by step
