@@ -232,19 +232,19 @@ RehearsedRank rehearsed_rank(const RunOptions& options) {
 }
 
 int rehearse_rank(const RunOptions& options, const Hardware& hardware) {
-  const auto [rank, world] = rehearsed_rank(options);
+  const RehearsedRank one = rehearsed_rank(options);
   JobFlags flags = options.job;
-  flags.gpus = std::to_string(world);
+  flags.gpus = std::to_string(one.world);
   const LoadedPlan loaded = executable_plan(flags, hardware);
   const Plan& plan = loaded.plan;
   if (is_for_people(options))
     fmt::print(
         "Rehearses rank {} of {} alone, with {}: memory and compute are real, losses are "
         "not.\n{}\n",
-        rank, world, who_executes(plan.job, plan.profile), loaded.note);
+        one.rank, one.world, who_executes(plan.job, plan.profile), loaded.note);
   if (!fits_or_says_so(plan, 1, options)) return kNo;
   return run_and_tell(loaded, options, hardware, "",
-                      [&](const ExecuteOptions& told) { return rehearse(plan, told, rank); });
+                      [&](const ExecuteOptions& told) { return rehearse(plan, told, one.rank); });
 }
 
 /// The ranks were started by somebody else; this process is one of them.
