@@ -5,26 +5,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
-#include <variant>
 
 #include "plans/error.h"
 #include "tools/table.h"
 
 namespace shardplan {
 namespace {
-
-bool is_collective(const Operation& operation) {
-  return std::holds_alternative<AllGather>(operation) ||
-         std::holds_alternative<ReduceScatter>(operation) ||
-         std::holds_alternative<AllReduce>(operation) ||
-         std::holds_alternative<Broadcast>(operation);
-}
-
-/// A step's part of the plan only: what comes before and after has no place in a timeline.
-bool is_of_a_step(const Instruction& instruction) {
-  return instruction.phase == Phase::Forward || instruction.phase == Phase::Backward ||
-         instruction.phase == Phase::Optimizer;
-}
 
 void add(std::optional<Seconds>& sum, Seconds seconds) { sum = sum.value_or(0) + seconds; }
 
@@ -37,7 +23,7 @@ struct Rows {
       auto row = std::ranges::find_if(rows, [&](const UnitInPhase& other) {
         return other.unit == unit && other.phase == phase;
       });
-      if (row == rows.end() && is_of_a_step(instruction))
+      if (row == rows.end() && is_of_a_step(instruction.phase))
         row = rows.insert(rows.end(), {.phase = phase, .unit = unit});
       of_instruction.push_back(row - rows.begin());
     }
@@ -45,7 +31,7 @@ struct Rows {
 
   SidePair* pair_of(InstructionId id) {
     const Instruction& instruction = plan.instructions[id];
-    if (!is_of_a_step(instruction)) return nullptr;
+    if (!is_of_a_step(instruction.phase)) return nullptr;
     UnitInPhase& row = rows[of_instruction[id]];
     return is_collective(instruction.operation) ? &row.communication : &row.compute;
   }

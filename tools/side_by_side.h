@@ -9,8 +9,8 @@
 
 namespace shardplan {
 
-/// What the instructions of a unit take in one phase of a step: those of the compute stream, and
-/// collectives. A side that does not know has no value.
+/// What the instructions of a unit take in one phase of a step: collectives, and all others. A side
+/// that does not know has no value.
 struct SidePair {
   std::optional<Seconds> predicted;
   std::optional<Seconds> measured;  // of collectives with waiting for other ranks
