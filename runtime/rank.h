@@ -11,6 +11,7 @@
 #include "plans/plan.h"
 #include "plans/report.h"
 #include "runtime/arena.h"
+#include "runtime/checkpoint_writer.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/cpu_device.h"
 #include "runtime/interpreter.h"
@@ -67,6 +68,12 @@ class Rank {
     Seconds later = 0;
   };
 
+  /// What all ranks know after a step.
+  struct Agreement {
+    bool stops = false;        // some rank is asked to
+    bool all_written = false;  // the files of a pending checkpoint
+  };
+
   int first_step() const {
     return data_.checkpoint == nullptr ? 0 : data_.checkpoint->position().steps;
   }
@@ -78,7 +85,7 @@ class Rank {
   bool issue_one(InstructionId id);
   void restore_optimizer();
   bool end_step(int steps_done);
-  bool all_agree_to_stop();
+  Agreement agree();
   std::int32_t next_micro_step(const Instruction& instruction);
   bool wait_for(const Counts& counts);
 
@@ -101,6 +108,7 @@ class Rank {
   Progress steps_issued_;
   std::chrono::steady_clock::time_point first_step_begin_;
 
+  CheckpointWriter writer_;
   Interpreter interpreter_;
   CpuDevice device_;  // last: its threads use all of the above
 };
