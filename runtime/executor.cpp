@@ -1,5 +1,7 @@
 #include "runtime/executor.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <exception>
 #include <optional>
@@ -38,11 +40,13 @@ cpu::Gemm gemm_of(Profile profile) {
   return profile == Profile::CpuReference ? cpu::gemm_reference : cpu::gemm_onednn;
 }
 
-/// The ranks of this machine share its cores.
+/// The ranks of this machine share its cores, as far as OMP_NUM_THREADS, as everywhere the threads
+/// of a rank, and the cores that this process may use allow.
 Rank::Options rank_options(const Plan& plan, const ExecuteOptions& options,
                            std::int64_t ranks_here) {
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
-  const auto share = static_cast<int>(std::max<std::int64_t>(1, cores / ranks_here));
+  const auto share =
+      static_cast<int>(std::clamp<std::int64_t>(cores / ranks_here, 1, omp_get_max_threads()));
   return {.gemm = gemm_of(plan.profile),
           .compute_threads = options.threads_per_rank > 0 ? options.threads_per_rank : share,
           .measure_memory = options.measure_memory,
@@ -74,6 +78,7 @@ void add_ranks_of_all(const Plan& plan, Report& report, Communicator& own) {
   std::vector<RankReport> all;
   Report memory;  // nothing else of the others is of interest
   memory.plan_hash = report.plan_hash;
+  memory.world_size = report.world_size;
   memory.ranks = report.ranks;
   for (const std::string& text : gather_texts(own, measurement_json(memory, plan)))
     for (RankReport& rank : report_from_json(text, "measurement of a rank").ranks)
