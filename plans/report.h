@@ -78,6 +78,13 @@ struct StepReport {
   Seconds seconds = 0;
 };
 
+/// What one instruction of a rank took in a step.
+struct InstructionTime {
+  std::string name;
+  Seconds seconds = 0;  // of all its executions; of a collective with waiting for the other ranks
+  Bytes bytes = 0;      // that its operands span, in one execution
+};
+
 /// One instruction's place in time, for traces.
 struct TimelineEntry {
   InstructionId id = -1;
@@ -104,6 +111,8 @@ struct Report {
   std::optional<TimeReport> time;
   std::optional<CostReport> cost;
   std::vector<StepReport> steps;
+  std::vector<InstructionTime> instructions;  // of a measurement's first rank, per step
+  std::string rehearsal;                // "5/512": that rank alone was there, numbers mean nothing
   std::vector<TimelineEntry> timeline;  // of one steady step; not part of the JSON
 };
 

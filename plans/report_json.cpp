@@ -301,13 +301,18 @@ std::string measurement_json(const Report& report, const Plan& plan) {
   Json steps = Json::array();
   for (const StepReport& step : report.steps)
     steps.push_back(json_of(step));
+  Json instructions = Json::array();
+  for (const InstructionTime& one : report.instructions)
+    instructions.push_back({{"name", one.name}, {"seconds", one.seconds}, {"bytes", one.bytes}});
   return text_of({{"schema", kMeasurement},
                   {"job", Json::parse(job_to_json(plan.job))},
                   {"plan_hash", report.plan_hash.empty() ? hash_of(plan) : report.plan_hash},
                   {"world_size", report.world_size},
                   {"steps", std::move(steps)},
                   {"ranks", ranks_of(report)},
-                  {"tokens_per_s", report.time ? Json(report.time->tokens_per_s) : Json()}});
+                  {"tokens_per_s", report.time ? Json(report.time->tokens_per_s) : Json()},
+                  {"rehearsal", report.rehearsal.empty() ? Json() : Json(report.rehearsal)},
+                  {"instructions", std::move(instructions)}});
 }
 
 Report report_from_json(std::string_view text, const std::string& source) {
@@ -325,6 +330,12 @@ Report report_from_json(std::string_view text, const std::string& source) {
   if (const auto steps = root.find("steps"))
     for (const JsonCursor& step : steps->elements())
       report.steps.push_back(step_from(step));
+  report.rehearsal = text_in(root, "rehearsal");
+  if (const auto instructions = root.find("instructions"))
+    for (const JsonCursor& one : instructions->elements())
+      report.instructions.push_back({one.at("name").text(),
+                                     real_in(one, "seconds").value_or(kUnknown),
+                                     one.at("bytes").integer(0, kMaxBytes)});
   return report;
 }
 

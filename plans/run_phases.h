@@ -8,6 +8,11 @@
 
 namespace shardplan {
 
+/// The others come once a run.
+constexpr bool is_of_a_step(Phase phase) {
+  return phase == Phase::Forward || phase == Phase::Backward || phase == Phase::Optimizer;
+}
+
 /// The times of a run that a report tells apart. FirstStep: all of it. Accumulate: the micro-steps
 /// of a later step but the last. Forward, Backward, Optimizer: the rest of such a step.
 enum class RunPhase { Load, Init, FirstStep, Forward, Backward, Optimizer, Accumulate, Save };

@@ -14,7 +14,7 @@ namespace shardplan {
 class Arena {
  public:
   static constexpr Bytes kGuardBytes = 4096;
-  static constexpr Bytes kAlignment = 4096;
+  static constexpr Bytes kAlignment = 2 << 20;  // of large pages
 
   /// Throws SystemError when there is not enough memory.
   explicit Arena(Bytes bytes);

@@ -1,25 +1,19 @@
 #include "runtime/checkpoint.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "plans/error.h"
 #include "plans/json_cursor.h"
-#include "runtime/comm/messages.h"
 #include "runtime/crc32c.h"
 #include "runtime/safetensors.h"
-#include "runtime/safetensors_writer.h"
 #include "runtime/training_state.h"
 
 namespace shardplan {
@@ -27,115 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSchema = "shardplan/checkpoint/1";
-constexpr std::size_t kKept = 2;  // the newest, and one to fall back on
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-
-[[noreturn]] void fail(const fs::path& path, const char* action, int error) {
-  throw SystemError(
-      fmt::format("{}: cannot {} the checkpoint: {}", path.string(), action, std::strerror(error)));
-}
-
-/// A part of what a rank holds that this rank writes: ranks that hold the same share the work.
-struct Share {
-  std::string name;  // of the tensor
-  std::int64_t first = 0;
-  std::span<const float> values;
-};
-
-std::vector<Share> shares_of(const Plan& plan, std::int64_t rank,
-                             const std::function<std::span<const float>(const View&)>& values_of) {
-  std::vector<Share> shares;
-  for (const StatePart& part : training_state(plan)) {
-    const std::int64_t holders = holders_of_one_copy(plan.units[part.unit]);
-    const std::int64_t copies = plan.world_size() / holders;
-    const std::int64_t copy = rank / holders;
-    const std::span<const float> values = values_of(part.values);
-    for (const Piece& piece : pieces_of(plan, part, rank)) {
-      const std::int64_t begin = piece.elems * copy / copies;
-      const std::int64_t end = piece.elems * (copy + 1) / copies;
-      if (begin < end)
-        shares.push_back({name_of(plan, part, piece), piece.first + begin,
-                          values.subspan(piece.at + begin, end - begin)});
-    }
-  }
-  return shares;
-}
-
-void write_shares(const std::vector<Share>& shares, const fs::path& file) {
-  const auto entry_name = [](const Share& share) {
-    return fmt::format("{}@{}", share.name, share.first);
-  };
-  std::vector<SafetensorsWriter::Entry> entries;
-  for (const Share& share : shares)
-    entries.push_back({entry_name(share), {static_cast<std::int64_t>(share.values.size())}});
-  SafetensorsWriter writer(file.string(), entries);
-  for (const Share& share : shares)
-    writer.write(entry_name(share), 0, share.values);
-  writer.commit();
-}
-
-nlohmann::json entry_of(const fs::path& file) {
-  const MappedFile written(file.string(), "checkpoint");
-  return {{"name", file.filename().string()},
-          {"bytes", written.bytes().size()},
-          {"crc32c", crc32c(written.bytes())}};
-}
-
-/// Flushes a file or a folder to disk.
-void flush(const fs::path& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool flushed = file >= 0 && fsync(file) == 0;
-  const int error = errno;
-  if (file >= 0) close(file);
-  if (!flushed) fail(path, "flush", error);
-}
-
-void write_text(const fs::path& path, const std::string& text) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file < 0) fail(path, "create", errno);
-  const ssize_t written = write(file, text.data(), text.size());
-  const int error = written < 0 ? errno : ENOSPC;
-  close(file);
-  if (written != static_cast<ssize_t>(text.size())) fail(path, "write", error);
-  flush(path);
-}
-
-void make_empty(const fs::path& folder) {
-  std::error_code error;
-  fs::remove_all(folder, error);
-  fs::create_directories(folder, error);
-  if (error) fail(folder, "make a folder for", error.value());
-}
-
-/// Gives the folder its name, and removes what is older than the one before.
-void publish(const fs::path& made, const fs::path& name) {
-  std::error_code error;
-  fs::remove_all(name, error);  // a resumed job comes by the same steps again
-  fs::rename(made, name, error);
-  if (error) fail(made, "rename", error.value());
-  flush(name.parent_path());
-  const std::vector<std::string> all = checkpoints_in(name.parent_path().string());
-  for (std::size_t i = kKept; i < all.size(); ++i)
-    fs::remove_all(all[i], error);
-}
-
-std::string manifest_of(const Plan& plan, const TrainingPosition& position,
-                        const std::vector<std::string>& entries) {
-  nlohmann::ordered_json json{{"schema", kSchema},
-                              {"step", position.steps},
-                              {"sequences", position.sequences},
-                              {"world_size", plan.world_size()},
-                              {"plan_hash", hash_of(plan)},
-                              {"files", nlohmann::ordered_json::array()}};
-  for (const std::string& entry : entries)
-    json["files"].push_back(nlohmann::ordered_json::parse(entry));
-  return json.dump(1) + "\n";
-}
 
 /// "step-00000012": names in order of steps.
 constexpr std::string_view kPrefix = "step-";
-std::string name_of_step(int steps) { return fmt::format("{}{:08}", kPrefix, steps); }
 
 bool is_checkpoint(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -149,6 +38,10 @@ std::string checkpoint_folder(const std::string& output) {
   return (fs::path(output) / "checkpoints").string();
 }
 
+std::string checkpoint_path(const std::string& output, int steps) {
+  return (fs::path(checkpoint_folder(output)) / fmt::format("{}{:08}", kPrefix, steps)).string();
+}
+
 std::vector<std::string> checkpoints_in(const std::string& folder) {
   std::vector<std::string> found;
   std::error_code error;
@@ -158,33 +51,14 @@ std::vector<std::string> checkpoints_in(const std::string& folder) {
   return found;
 }
 
-void write_checkpoint(const Plan& plan, Communicator& communicator,
-                      const TrainingPosition& position,
-                      const std::function<std::span<const float>(const View& view)>& values_of) {
-  const std::int64_t rank = communicator.rank();
-  const fs::path name =
-      fs::path(checkpoint_folder(plan.job.run.output)) / name_of_step(position.steps);
-  fs::path making = name;
-  making += ".tmp";
-  if (rank == 0) make_empty(making);
-  barrier(communicator);
-  const fs::path file = making / fmt::format("rank-{:05}.safetensors", rank);
-  write_shares(shares_of(plan, rank, values_of), file);
-  const std::vector<std::string> entries = gather_texts(communicator, entry_of(file).dump());
-  if (rank != 0) return;
-  write_text(making / "checkpoint.json", manifest_of(plan, position, entries));
-  flush(making);
-  publish(making, name);
-}
-
 Checkpoint::Checkpoint(const std::string& path, Verify verify) : path_(path) {
   const std::string manifest = (fs::path(path) / "checkpoint.json").string();
   const MappedFile text(manifest, "checkpoint");
   const JsonDocument document(
       {reinterpret_cast<const char*>(text.bytes().data()), text.bytes().size()}, manifest);
   const JsonCursor root = document.root();
-  if (root.at("schema").text() != kSchema)
-    root.at("schema").fail(fmt::format("expected {}", kSchema));
+  if (root.at("schema").text() != kCheckpointSchema)
+    root.at("schema").fail(fmt::format("expected {}", kCheckpointSchema));
   position_.steps = static_cast<int>(root.at("step").integer(0, std::numeric_limits<int>::max()));
   position_.sequences = root.at("sequences").integer(0, kMost);
   for (const JsonCursor& entry : root.at("files").elements()) {

@@ -2,14 +2,13 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plans/plan.h"
-#include "runtime/comm/communicator.h"
 #include "runtime/mapped_file.h"
 #include "runtime/training_position.h"
 
@@ -21,18 +20,14 @@ namespace shardplan {
 /// size and checksum. It is made under another name that then becomes its own, so what has the name
 /// is whole. Jobs of any world and any way of sharding can read it.
 
+inline constexpr std::string_view kCheckpointSchema = "shardplan/checkpoint/1";
+
 /// Folder of the checkpoints of a job that writes to `output`.
 std::string checkpoint_folder(const std::string& output);
+/// Path of the one after so many steps.
+std::string checkpoint_path(const std::string& output, int steps);
 /// Paths of the checkpoints in a folder, newest first.
 std::vector<std::string> checkpoints_in(const std::string& folder);
-
-/// Writes the checkpoint after `position.steps` into checkpoint_folder(plan.job.run.output) and
-/// removes all but this one and the one before. All ranks call it when none of their instructions
-/// is running; `values_of` gives the calling rank's float32 operands. Throws SystemError when files
-/// cannot be written; the older ones are then as they were.
-void write_checkpoint(const Plan& plan, Communicator& communicator,
-                      const TrainingPosition& position,
-                      const std::function<std::span<const float>(const View& view)>& values_of);
 
 /// A checkpoint to read from; any thread may.
 class Checkpoint {

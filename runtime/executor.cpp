@@ -1,5 +1,7 @@
 #include "runtime/executor.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <exception>
 #include <optional>
@@ -9,6 +11,7 @@
 #include "kernels/gemm.h"
 #include "runtime/comm/messages.h"
 #include "runtime/comm/process_communicator.h"
+#include "runtime/comm/rehearsal_communicator.h"
 #include "runtime/comm/thread_communicator.h"
 #include "runtime/executable.h"
 #include "runtime/local_ranks.h"
@@ -37,11 +40,13 @@ cpu::Gemm gemm_of(Profile profile) {
   return profile == Profile::CpuReference ? cpu::gemm_reference : cpu::gemm_onednn;
 }
 
-/// The ranks of this machine share its cores.
+/// The ranks of this machine share its cores, as far as OMP_NUM_THREADS, as everywhere the threads
+/// of a rank, and the cores that this process may use allow.
 Rank::Options rank_options(const Plan& plan, const ExecuteOptions& options,
                            std::int64_t ranks_here) {
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
-  const auto share = static_cast<int>(std::max<std::int64_t>(1, cores / ranks_here));
+  const auto share =
+      static_cast<int>(std::clamp<std::int64_t>(cores / ranks_here, 1, omp_get_max_threads()));
   return {.gemm = gemm_of(plan.profile),
           .compute_threads = options.threads_per_rank > 0 ? options.threads_per_rank : share,
           .measure_memory = options.measure_memory,
@@ -64,13 +69,18 @@ Report report_of(const Plan& plan, LocalRanks& ranks) {
   report.world_size = plan.world_size();
   report.steps = ranks.steps();
   report.time = time_of(plan, report.steps);
+  report.instructions = ranks.rank(0).instruction_times();
   return report;
 }
 
 /// What every rank of other processes measured.
 void add_ranks_of_all(const Plan& plan, Report& report, Communicator& own) {
   std::vector<RankReport> all;
-  for (const std::string& text : gather_texts(own, measurement_json(report, plan)))
+  Report memory;  // nothing else of the others is of interest
+  memory.plan_hash = report.plan_hash;
+  memory.world_size = report.world_size;
+  memory.ranks = report.ranks;
+  for (const std::string& text : gather_texts(own, measurement_json(memory, plan)))
     for (RankReport& rank : report_from_json(text, "measurement of a rank").ranks)
       all.push_back(std::move(rank));
   report.ranks = std::move(all);
@@ -131,6 +141,21 @@ Report execute(const Plan& plan, const ExecuteOptions& options) {
   if (options.optimizer_state)
     *options.optimizer_state = collect_optimizer_state(
         plan, [&](std::int64_t rank, const View& view) { return ranks.rank(rank).values(view); });
+  return report;
+}
+
+Report rehearse(const Plan& plan, const ExecuteOptions& options, std::int64_t rank) {
+  expect_executable(plan);
+  expect_memory(plan, 1);
+  RehearsalCommunicator own(plan.mesh, rank);
+  Communicator* const end = &own;
+  Rank::Options alone = rank_options(plan, options, 1);
+  alone.checkpoint_every = 0;
+  LocalRanks ranks(plan, alone, std::nullopt, nullptr, std::span(&end, 1));
+  ranks.run(options.on_step);
+  Report report = report_of(plan, ranks);
+  report.ranks.push_back({std::to_string(rank), ranks.rank(0).memory()});
+  report.rehearsal = std::to_string(rank) + "/" + std::to_string(plan.world_size());
   return report;
 }
 

@@ -56,4 +56,9 @@ Report execute(const Plan& plan, const ExecuteOptions& options);
 /// `on_step`. The report has the memory of all ranks, and the times of this one.
 Report execute(const Plan& plan, const ExecuteOptions& options, ProcessWorld& world);
 
+/// Executes one rank of the plan's world on this machine as if the others were there: collectives
+/// are local copies. Memory and compute are real, numbers are not; no weights and no checkpoints
+/// are written.
+Report rehearse(const Plan& plan, const ExecuteOptions& options, std::int64_t rank);
+
 }  // namespace shardplan

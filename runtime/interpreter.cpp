@@ -78,20 +78,21 @@ struct Interpreter::Execution {
   void operator()(const Write& write) const {
     switch (write.sink) {
       case Sink::Loss:
-        if (is_rank_0()) self.data_.steps[issue.step].loss = elements<double>(read())[0];
+        if (reports()) self.data_.steps[issue.step].loss = elements<double>(read())[0];
         return;
       case Sink::GradientNorm:
-        if (is_rank_0()) self.data_.steps[issue.step].grad_norm = elements<float>(read())[0];
+        if (reports()) self.data_.steps[issue.step].grad_norm = elements<float>(read())[0];
         return;
       case Sink::Weights:
-        if (communicator().rank() < holders_of_one_copy(unit()))
+        if (self.data_.weight_sink != nullptr &&
+            communicator().rank() < holders_of_one_copy(unit()))
           self.data_.weight_sink->write(unit(), pieces(instruction.reads[0]),
                                         elements<float>(read()));
         return;
     }
   }
 
-  bool is_rank_0() const { return communicator().rank() == 0; }
+  bool reports() const { return communicator().rank() == self.data_.reporting_rank; }
   const Unit& unit() const { return self.plan_.units[instruction.unit]; }
   std::vector<Piece> pieces(const View& view) const {
     return pieces_of(self.plan_, unit(), communicator().rank(), view);

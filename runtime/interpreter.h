@@ -18,10 +18,11 @@ namespace shardplan {
 struct JobData {
   const Batches* batches = nullptr;
   const WeightSource* weight_source = nullptr;
-  WeightSink* weight_sink = nullptr;
+  WeightSink* weight_sink = nullptr;       // null: weights are not kept
   const Checkpoint* checkpoint = nullptr;  // to go on from; null: the beginning
   std::span<const StepScalars> scalars;    // by step
-  std::span<StepReport> steps;             // by step; rank 0 writes into them
+  std::span<StepReport> steps;             // by step
+  std::int64_t reporting_rank = 0;         // that writes into them
 };
 
 /// Executes single instructions of one rank. Different streams may do so at the same time.

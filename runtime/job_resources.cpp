@@ -28,7 +28,7 @@ std::vector<StepScalars> scalars_of(const Job& job) {
 
 }  // namespace
 
-JobResources::JobResources(const Plan& plan, SafetensorsWriter::Open open,
+JobResources::JobResources(const Plan& plan, std::optional<SafetensorsWriter::Open> open,
                            const Checkpoint* checkpoint)
     : checkpoint_(checkpoint), scalars_(scalars_of(plan.job)), steps_(scalars_.size()) {
   for (std::size_t step = 0; step < steps_.size(); ++step) {
@@ -39,8 +39,8 @@ JobResources::JobResources(const Plan& plan, SafetensorsWriter::Open open,
     batches_.emplace(plan, checkpoint ? checkpoint->position() : TrainingPosition{});
   if (any_instruction<Read>(plan, [](Read read) { return read.source == Source::Weights; }))
     weight_source_.emplace(plan, checkpoint);
-  if (any_instruction<Write>(plan, [](Write write) { return write.sink == Sink::Weights; }))
-    weight_sink_.emplace(plan, open);
+  if (open && any_instruction<Write>(plan, [](Write write) { return write.sink == Sink::Weights; }))
+    weight_sink_.emplace(plan, *open);
 }
 
 JobData JobResources::data() {

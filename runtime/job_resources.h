@@ -14,10 +14,11 @@ namespace shardplan {
 /// Files and values that the ranks of this process share, made as the plan needs them.
 class JobResources {
  public:
-  /// `open`: whether this process makes the files that ranks write together. `checkpoint`: to go on
-  /// from; null: from the beginning. Throws InputError for bad weights or tokens, SystemError when
-  /// a file cannot be made.
-  JobResources(const Plan& plan, SafetensorsWriter::Open open, const Checkpoint* checkpoint);
+  /// `open`: whether this process makes the files that ranks write together; nothing: none does.
+  /// `checkpoint`: to go on from; null: from the beginning. Throws InputError for bad weights or
+  /// tokens, SystemError when a file cannot be made.
+  JobResources(const Plan& plan, std::optional<SafetensorsWriter::Open> open,
+               const Checkpoint* checkpoint);
 
   JobData data();
   std::vector<StepReport>& steps() { return steps_; }

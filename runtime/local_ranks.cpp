@@ -7,13 +7,23 @@
 #include "runtime/start_thread.h"
 
 namespace shardplan {
+namespace {
 
-LocalRanks::LocalRanks(const Plan& plan, const Rank::Options& options, SafetensorsWriter::Open open,
-                       const Checkpoint* checkpoint, std::span<Communicator* const> ends)
+JobData data_of(JobResources& resources, const Communicator& first) {
+  JobData data = resources.data();
+  data.reporting_rank = first.rank();
+  return data;
+}
+
+}  // namespace
+
+LocalRanks::LocalRanks(const Plan& plan, const Rank::Options& options,
+                       std::optional<SafetensorsWriter::Open> open, const Checkpoint* checkpoint,
+                       std::span<Communicator* const> ends)
     : plan_(plan),
       first_end_(*ends.front()),
       resources_(plan, open, checkpoint),
-      data_(resources_.data()),
+      data_(data_of(resources_, *ends.front())),
       failure_([this](const char* reason) { stop(reason); }),
       first_step_(checkpoint ? checkpoint->position().steps : 0) {
   for (Communicator* end : ends)

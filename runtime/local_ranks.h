@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -20,8 +21,9 @@ class LocalRanks {
  public:
   /// `ends`: a communicator for each of them; all must outlive this. Throws as JobResources and
   /// Rank do.
-  LocalRanks(const Plan& plan, const Rank::Options& options, SafetensorsWriter::Open open,
-             const Checkpoint* checkpoint, std::span<Communicator* const> ends);
+  LocalRanks(const Plan& plan, const Rank::Options& options,
+             std::optional<SafetensorsWriter::Open> open, const Checkpoint* checkpoint,
+             std::span<Communicator* const> ends);
 
   /// Runs to the end. Rethrows the first error of a rank, or of `on_step`, which is called after
   /// every step of the first rank.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "plans/run_phases.h"
 #include "runtime/host_memory.h"
 #include "runtime/training_state.h"
 
@@ -27,7 +28,9 @@ Rank::Rank(const Plan& plan, const Options& options, Communicator& communicator,
       data_(data),
       arena_(plan.arena.bytes),
       latest_(plan.instructions.size()),
+      spent_(plan.instructions.size()),
       step_ends_(std::max(plan.job.run.steps, 0)),
+      writer_(plan, communicator, [this](const View& view) { return values(view); }),
       interpreter_(plan, arena_.bytes(), device_, communicator, data),
       device_({streams_of(plan), options.gemm, options.compute_threads},
               [this](const Issue& issue) { return execute(issue); }) {}
@@ -57,7 +60,11 @@ bool Rank::execute(const Issue& issue) noexcept {
   try {
     if (options_.before_instruction) options_.before_instruction(issue.id, issue.step);
     if (meter_) meter_->before(issue);
+    const auto begin = std::chrono::steady_clock::now();
     interpreter_.run(issue);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    Spent& spent = spent_[issue.id];
+    (issue.step <= first_step() ? spent.first_step : spent.later) += taken.count();
     if (meter_) meter_->after(issue);
     return true;
   } catch (...) {
@@ -89,8 +96,7 @@ bool Rank::issue_steps(const ProgramItem& item) {
     restore_optimizer();
   }
   first_step_begin_ = std::chrono::steady_clock::now();
-  const int first = data_.checkpoint == nullptr ? 0 : data_.checkpoint->position().steps;
-  for (std::size_t step = first; step < step_ends_.size(); ++step) {
+  for (std::size_t step = first_step(); step < step_ends_.size(); ++step) {
     step_ = static_cast<std::int32_t>(step);
     reads_.fill(0);
     if (!issue_pass(item)) return false;
@@ -98,6 +104,7 @@ bool Rank::issue_steps(const ProgramItem& item) {
     steps_issued_.reach(step + 1);
     if (!end_step(static_cast<int>(step) + 1)) return false;
   }
+  if (writer_.is_pending()) writer_.finish();
   return true;
 }
 
@@ -112,26 +119,30 @@ void Rank::restore_optimizer() {
   }
 }
 
-/// Writes the checkpoint that is due after a step. False: no further step shall be issued.
+/// Begins the checkpoint that is due after a step, and finishes one that all ranks have written.
+/// False: no further step shall be issued.
 bool Rank::end_step(int steps_done) {
-  const bool stops = options_.stop_requested && all_agree_to_stop();
+  const auto [stops, all_written] = agree();
   const bool due = options_.checkpoint_every > 0 && steps_done % options_.checkpoint_every == 0;
+  if (writer_.is_pending() && (all_written || due || stops)) writer_.finish();
   if (!stops && !due) return true;
   if (!wait_for(issued_)) return false;
-  const TrainingPosition position = data_.batches == nullptr ? TrainingPosition{steps_done, 0}
-                                                             : data_.batches->position(steps_done);
-  write_checkpoint(plan_, communicator_, position,
-                   [this](const View& view) { return values(view); });
+  writer_.begin(data_.batches == nullptr ? TrainingPosition{steps_done, 0}
+                                         : data_.batches->position(steps_done));
   stopped_early_ = stops && steps_done < static_cast<int>(step_ends_.size());
+  if (stopped_early_) writer_.finish();
   return !stopped_early_;
 }
 
-/// A request reaches ranks at different steps; all end after the same one.
-bool Rank::all_agree_to_stop() {
-  double requests = options_.stop_requested() ? 1 : 0;
+/// A request to stop reaches ranks at different steps, and files take their time; all ranks do the
+/// same after the same step.
+Rank::Agreement Rank::agree() {
+  if (!options_.stop_requested && !writer_.is_pending()) return {};
+  const bool stops = options_.stop_requested && options_.stop_requested();
+  std::array<double, 2> counts{stops ? 1.0 : 0.0, writer_.is_written() ? 0.0 : 1.0};
   communicator_.all_reduce(Stream::Host, Group::World, Dtype::Float64,
-                           std::as_writable_bytes(std::span(&requests, 1)), 1, 1);
-  return requests > 0;
+                           std::as_writable_bytes(std::span(counts)), 1, 1);
+  return {.stops = counts[0] > 0, .all_written = counts[1] == 0};
 }
 
 /// Every micro-step reads its tokens and its targets once, by whichever instruction.
@@ -168,6 +179,22 @@ bool Rank::wait_for(const Counts& counts) {
 
 bool Rank::wait_step(std::int32_t step) {
   return steps_issued_.wait(step + 1) && wait_for(step_ends_[step]);
+}
+
+std::vector<InstructionTime> Rank::instruction_times() const {
+  std::vector<InstructionTime> times;
+  const int later_steps = step_ - first_step();
+  for (std::size_t i = 0; i < spent_.size(); ++i) {
+    const Instruction& instruction = plan_.instructions[i];
+    Bytes bytes = 0;
+    for (const auto* views : {&instruction.reads, &instruction.writes})
+      for (const View& view : *views)
+        bytes += bytes_of(plan_, view);
+    const auto [first_step, later] = spent_[i];
+    const bool has_mean = is_of_a_step(instruction.phase) && later_steps > 0;
+    times.push_back({instruction.name, has_mean ? later / later_steps : first_step + later, bytes});
+  }
+  return times;
 }
 
 std::span<float> Rank::floats(const View& view) const {

@@ -11,6 +11,7 @@
 #include "plans/plan.h"
 #include "plans/report.h"
 #include "runtime/arena.h"
+#include "runtime/checkpoint_writer.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/cpu_device.h"
 #include "runtime/interpreter.h"
@@ -48,6 +49,8 @@ class Rank {
   std::chrono::steady_clock::time_point first_step_begin() const { return first_step_begin_; }
   /// After run(): the measured memory.
   const RankMemory& memory() const { return memory_; }
+  /// After run(): what each instruction took in a step, on the mean of those after the first.
+  std::vector<InstructionTime> instruction_times() const;
   /// After run(): float32 operands.
   std::span<const float> values(const View& view) const { return floats(view); }
 
@@ -59,6 +62,21 @@ class Rank {
     std::uint64_t number = 0;  // on the stream; 0: never issued
   };
 
+  /// Seconds of an instruction's executions. Those of the first step are apart: it is slower.
+  struct Spent {
+    Seconds first_step = 0;
+    Seconds later = 0;
+  };
+
+  /// What all ranks know after a step.
+  struct Agreement {
+    bool stops = false;        // some rank is asked to
+    bool all_written = false;  // the files of a pending checkpoint
+  };
+
+  int first_step() const {
+    return data_.checkpoint == nullptr ? 0 : data_.checkpoint->position().steps;
+  }
   std::span<float> floats(const View& view) const;
   bool execute(const Issue& issue) noexcept;
   bool issue_item(const ProgramItem& item);
@@ -67,7 +85,7 @@ class Rank {
   bool issue_one(InstructionId id);
   void restore_optimizer();
   bool end_step(int steps_done);
-  bool all_agree_to_stop();
+  Agreement agree();
   std::int32_t next_micro_step(const Instruction& instruction);
   bool wait_for(const Counts& counts);
 
@@ -83,12 +101,14 @@ class Rank {
   std::int32_t step_ = 0;
   bool stopped_early_ = false;
   std::vector<Latest> latest_;                  // by instruction
+  std::vector<Spent> spent_;                    // likewise
   std::array<std::int32_t, kSources> reads_{};  // by source: issues in this step
   Counts issued_{};
   std::vector<Counts> step_ends_;  // by step
   Progress steps_issued_;
   std::chrono::steady_clock::time_point first_step_begin_;
 
+  CheckpointWriter writer_;
   Interpreter interpreter_;
   CpuDevice device_;  // last: its threads use all of the above
 };

@@ -56,6 +56,7 @@ struct RunOptions {
   std::string device = "cpu";
   bool processes = false;  // starts a process for each rank; else ranks are threads
   std::string resume;      // "auto", or the path of a checkpoint; empty: from the beginning
+  std::string rehearse;    // "5/512": that rank alone, of so many; empty: all ranks
   bool dry_run = false;    // connects the ranks and does one collective of each kind only
   double timeout_s = 60;   // that a rank waits for others in a collective
   bool json_lines = false;
@@ -87,6 +88,14 @@ struct ImportCommandOptions {
 };
 /// Prints the job that another tool's file describes; what the tool ignores goes to standard error.
 int import_command(const ImportCommandOptions& options);
+
+struct ReportOptions {
+  std::string prediction;  // a prediction, a plan or a job
+  std::string measured;    // a measurement with the times of instructions, such as run.json
+  bool json = false;
+};
+/// Prediction and measurement side by side, by phase and unit.
+int report_command(const ReportOptions& options);
 
 struct VerifyOptions {
   std::string plan;

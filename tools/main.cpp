@@ -33,6 +33,7 @@ struct AllOptions {
   SimulateCommandOptions simulate;
   RunOptions run;
   CheckOptions check;
+  ReportOptions report;
   VerifyOptions verify;
   ImportCommandOptions imported;
 };
@@ -139,6 +140,9 @@ Command add_run(CLI::App& program, RunOptions& options) {
   app->add_option("--resume", options.resume,
                   "go on from a checkpoint; auto: the newest one of the job, if any")
       ->type_name("auto|PATH");
+  app->add_option("--rehearse", options.rehearse,
+                  "one rank of a large job alone: its memory and time are real, its numbers not")
+      ->type_name("RANK/WORLD");
   app->add_flag("--dry-run", options.dry_run,
                 "plans, connects and does one collective of each kind; trains nothing");
   app->add_option("--timeout", options.timeout_s,
@@ -175,6 +179,15 @@ Command add_check(CLI::App& program, CheckOptions& options) {
   app->add_option("--junit", options.junit, "where to write a JUnit report")->type_name("FILE");
   add_json(*app, options.json);
   return {app, [&] { return check_command(options); }};
+}
+
+Command add_report(CLI::App& program, ReportOptions& options) {
+  CLI::App* app = program.add_subcommand(
+      "report", "Lays a measurement beside the prediction, by phase and unit");
+  app->add_option("PREDICTION", options.prediction, "prediction.json, plan or job")->required();
+  app->add_option("MEASUREMENT", options.measured, "run.json")->required();
+  add_json(*app, options.json);
+  return {app, [&] { return report_command(options); }};
 }
 
 Command add_verify(CLI::App& program, VerifyOptions& options) {
@@ -232,10 +245,11 @@ int run_program(int argc, char** argv) {
   program.set_help_flag("-h,--help", "this text");
   AllOptions options;
   const std::vector<Command> commands{
-      add_plan(program, options.plan),     add_compare(program, options.compare),
-      add_fit(program, options.fit),       add_simulate(program, options.simulate),
-      add_run(program, options.run),       add_check(program, options.check),
-      add_verify(program, options.verify), add_import(program, options.imported)};
+      add_plan(program, options.plan),      add_compare(program, options.compare),
+      add_fit(program, options.fit),        add_simulate(program, options.simulate),
+      add_run(program, options.run),        add_check(program, options.check),
+      add_report(program, options.report),  add_verify(program, options.verify),
+      add_import(program, options.imported)};
   const std::vector<std::string> names = names_of(commands);
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty())

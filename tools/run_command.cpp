@@ -107,11 +107,12 @@ std::string outcome_text(const Plan& plan, const Report& predicted, const Report
                             format_bytes(measured_arena(measured)), format_bytes(plan.arena.bytes));
 }
 
-bool writes_weights(const Plan& plan) {
-  return std::ranges::any_of(plan.instructions, [](const Instruction& instruction) {
-    const auto* write = std::get_if<Write>(&instruction.operation);
-    return write != nullptr && write->sink == Sink::Weights;
-  });
+bool writes_weights(const Plan& plan, const Report& measured) {
+  return measured.rehearsal.empty() &&
+         std::ranges::any_of(plan.instructions, [](const Instruction& instruction) {
+           const auto* write = std::get_if<Write>(&instruction.operation);
+           return write != nullptr && write->sink == Sink::Weights;
+         });
 }
 
 void write_results(const Plan& plan, const Report& predicted, const Report& measured) {
@@ -120,6 +121,15 @@ void write_results(const Plan& plan, const Report& predicted, const Report& meas
   write_file((folder / "plan.json").string(), to_json(plan));
   write_file((folder / "prediction.json").string(), prediction_json(predicted, plan));
   write_file((folder / "run.json").string(), measurement_json(measured, plan));
+}
+
+bool fits_or_says_so(const Plan& plan, std::int64_t ranks, const RunOptions& options) {
+  const MachineFit fit = fit_on_this_machine(plan, ranks);
+  if (!fit.fits())
+    fmt::print(is_for_people(options) ? stdout : stderr,
+               "Does not fit: {} ranks need {}, this machine has {} of memory available.\n", ranks,
+               format_bytes(fit.needed), format_bytes(*fit.available));
+  return fit.fits();
 }
 
 /// How the ranks of a job are executed; rank 0 hands its steps on.
@@ -141,7 +151,8 @@ void print_results(const Plan& plan, const RunOptions& options, const Report& pr
                measured.steps.back().step, plan.job.run.steps);
   fmt::print("\n{}Wrote metrics.jsonl, run.json, plan.json, prediction.json{} to {}.\n",
              outcome_text(plan, predicted, measured),
-             writes_weights(plan) && complete ? " and the weights" : "", plan.job.run.output);
+             writes_weights(plan, measured) && complete ? " and the weights" : "",
+             plan.job.run.output);
 }
 
 void print_times(const std::vector<CollectiveTime>& times, const RunOptions& options) {
@@ -199,6 +210,45 @@ int run_rank(ProcessWorld& world, const LoadedPlan& loaded, const RunOptions& op
   return kYes;
 }
 
+/// One rank of a world, from "5/512".
+struct RehearsedRank {
+  int rank = 0;
+  int world = 1;
+};
+
+RehearsedRank rehearsed_rank(const RunOptions& options) {
+  if (options.processes || options.dry_run || !options.resume.empty())
+    throw InputError(
+        "command line: run: --rehearse goes with none of --processes, --dry-run and --resume");
+  const std::size_t slash = options.rehearse.find('/');
+  if (slash == std::string::npos)
+    throw InputError(fmt::format(
+        "command line: run: --rehearse {}: expected RANK/WORLD, e.g. 5/512", options.rehearse));
+  const RehearsedRank one{.world = count_of("--rehearse", options.rehearse.substr(slash + 1))};
+  const std::string rank = options.rehearse.substr(0, slash);
+  const int number = rank == "0" ? 0 : count_of("--rehearse", rank);
+  if (number >= one.world)
+    throw InputError(fmt::format("command line: run: --rehearse {}: ranks are 0 to {}",
+                                 options.rehearse, one.world - 1));
+  return {number, one.world};
+}
+
+int rehearse_rank(const RunOptions& options, const Hardware& hardware) {
+  const RehearsedRank one = rehearsed_rank(options);
+  JobFlags flags = options.job;
+  flags.gpus = std::to_string(one.world);
+  const LoadedPlan loaded = executable_plan(flags, hardware);
+  const Plan& plan = loaded.plan;
+  if (is_for_people(options))
+    fmt::print(
+        "Rehearses rank {} of {} alone, with {}: memory and compute are real, losses are "
+        "not.\n{}\n",
+        one.rank, one.world, who_executes(plan.job, plan.profile), loaded.note);
+  if (!fits_or_says_so(plan, 1, options)) return kNo;
+  return run_and_tell(loaded, options, hardware, "",
+                      [&](const ExecuteOptions& told) { return rehearse(plan, told, one.rank); });
+}
+
 /// The ranks were started by somebody else; this process is one of them.
 int run_launched(const ProcessPlace& place, const RunOptions& options, const Hardware& hardware) {
   if (options.processes)
@@ -224,16 +274,12 @@ int launch_and_run(const LoadedPlan& loaded, const RunOptions& options, const Ha
 int run_command(const RunOptions& options) {
   expect_options(options);
   const Hardware hardware = Hardware::read(data_folder());
+  if (!options.rehearse.empty()) return rehearse_rank(options, hardware);
   if (const auto place = launched_place()) return run_launched(*place, options, hardware);
   const LoadedPlan loaded = executable_plan(options.job, hardware);
   const Plan& plan = loaded.plan;
   print_what_runs(loaded, options, options.processes ? "processes" : "threads");
-  if (const MachineFit fit = fit_on_this_machine(plan, plan.world_size()); !fit.fits()) {
-    fmt::print(is_for_people(options) ? stdout : stderr,
-               "Does not fit: {} ranks need {}, this machine has {} of memory available.\n",
-               plan.world_size(), format_bytes(fit.needed), format_bytes(*fit.available));
-    return kNo;
-  }
+  if (!fits_or_says_so(plan, plan.world_size(), options)) return kNo;
   if (options.processes) return launch_and_run(loaded, options, hardware);
   if (options.dry_run) {
     print_times(time_collectives(plan, options.timeout_s), options);

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/clones.h"
 #include "kernels/cpu/exponential.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/kernels.h"
 
@@ -24,6 +25,10 @@ struct Tile {
     return std::max<std::int64_t>(0, begin + row + 1 - window);
   }
   std::int64_t visible_end(std::int64_t row) const { return begin + row + 1; }
+
+  /// Some of its rows as a tile of their own, whose scores begin at scores_of(part).
+  Tile part(Range part) const { return {begin + part.begin, part.size(), first_key, keys, window}; }
+  std::int64_t scores_of(Range part) const { return part.begin * keys; }
 };
 
 /// Calls body(tile) for the tiles of one head, from the first query to the last.
@@ -76,12 +81,12 @@ void mix_values(Gemm gemm, const Tile& tile, const AttentionShape& shape, const 
        out_stride);
 }
 
-/// sums[key] += sum over the rows of weights[row, key] * rows[row].
-void add_to_keys(Gemm gemm, const Tile& tile, const AttentionShape& shape, const float* weights,
-                 ConstMatrix rows, float* sums) {
-  gemm(tile.keys - tile.first_key, shape.head_dim, tile.rows, 1.0F,
-       {weights + tile.first_key, tile.keys, Transpose::Yes}, rows, 1.0F,
-       sums + tile.first_key * shape.key_value_stride, shape.key_value_stride);
+/// sums[key] += sum over the rows of weights[row, key] * rows[row], for some of the tile's keys.
+void add_to_keys(Gemm gemm, const Tile& tile, const AttentionShape& shape, Range part,
+                 const float* weights, ConstMatrix rows, float* sums) {
+  gemm(part.size(), shape.head_dim, tile.rows, 1.0F,
+       {weights + part.begin, tile.keys, Transpose::Yes}, rows, 1.0F,
+       sums + part.begin * shape.key_value_stride, shape.key_value_stride);
 }
 
 /// What the mask leaves of a row of `scores`; the rest of the row becomes 0.
@@ -140,9 +145,14 @@ void softmax_backward(const Tile& tile, const AttentionShape& shape, const float
   }
 }
 
-void zero_rows(float* rows, std::int64_t count, std::int64_t width, std::int64_t stride) {
-  for (std::int64_t row = 0; row < count; ++row)
+void zero_rows(float* rows, Range range, std::int64_t width, std::int64_t stride) {
+  for (std::int64_t row = range.begin; row < range.end; ++row)
     std::fill_n(rows + row * stride, width, 0.0F);
+}
+
+/// About how many products q k there are, in elements of other kernels.
+std::int64_t work_of(const AttentionShape& shape) {
+  return shape.batch * shape.heads * shape.time * shape.head_dim;
 }
 
 }  // namespace
@@ -156,47 +166,77 @@ std::int64_t attention_tile_elems(std::int64_t time, std::int64_t block_rows) {
   return largest;
 }
 
+// The workers split the rows of every tile. They meet at its end, because the next one lays its
+// scores out otherwise.
 void attention(Gemm gemm, const float* q, const float* k, const float* v, float* out, float* lse,
                float* workspace, const AttentionShape& shape) {
   const std::int64_t out_stride = shape.heads * shape.head_dim;
-  for_each_head(shape, [&](const HeadOffsets& head) {
-    for_each_tile(shape, [&](const Tile& tile) {
-      const float* queries = q + head.query + tile.begin * shape.query_stride;
-      multiply_pairs(gemm, tile, shape, shape.scale, {queries, shape.query_stride},
-                     k + head.key_value, workspace);
-      softmax(tile, workspace, lse + head.lse + tile.begin);
-      mix_values(gemm, tile, shape, workspace, v + head.key_value,
-                 out + head.out + tile.begin * out_stride, out_stride);
+  const auto rows_of_tile = [&](const HeadOffsets& head, const Tile& whole, Range rows) {
+    const Tile tile = whole.part(rows);
+    float* scores = workspace + whole.scores_of(rows);
+    const float* queries = q + head.query + tile.begin * shape.query_stride;
+    multiply_pairs(gemm, tile, shape, shape.scale, {queries, shape.query_stride},
+                   k + head.key_value, scores);
+    softmax(tile, scores, lse + head.lse + tile.begin);
+    mix_values(gemm, tile, shape, scores, v + head.key_value,
+               out + head.out + tile.begin * out_stride, out_stride);
+  };
+  in_parallel(work_of(shape), [&](Worker worker) {
+    for_each_head(shape, [&](const HeadOffsets& head) {
+      for_each_tile(shape, [&](const Tile& tile) {
+        const Range rows = worker.part_of(0, tile.rows);
+        if (rows.size() > 0) rows_of_tile(head, tile, rows);
+        worker.meet();
+      });
     });
   });
 }
 
+// For every tile the workers split its rows, which give the gradients of probabilities and queries,
+// and then its keys, to whose gradients all rows add.
 void attention_backward(Gemm gemm, const float* grad_out, const float* q, const float* k,
                         const float* v, const float* out, const float* lse, float* grad_q,
                         float* grad_k, float* grad_v, float* workspace,
                         const AttentionShape& shape) {
   const std::int64_t out_stride = shape.heads * shape.head_dim;
-  float* probabilities = workspace;
-  float* gradients = workspace + attention_tile_elems(shape.time, shape.block_rows);
-  // Several query heads and tiles add to the gradients of a key or value.
-  const std::int64_t tokens = shape.batch * shape.time;
-  zero_rows(grad_k, tokens, shape.kv_heads * shape.head_dim, shape.key_value_stride);
-  zero_rows(grad_v, tokens, shape.kv_heads * shape.head_dim, shape.key_value_stride);
+  float* const probabilities = workspace;
+  float* const gradients = workspace + attention_tile_elems(shape.time, shape.block_rows);
 
-  for_each_head(shape, [&](const HeadOffsets& head) {
-    for_each_tile(shape, [&](const Tile& tile) {
-      const std::int64_t query = head.query + tile.begin * shape.query_stride;
-      const std::int64_t row = head.out + tile.begin * out_stride;
-      const ConstMatrix queries{q + query, shape.query_stride};
-      const ConstMatrix grad_rows{grad_out + row, out_stride};
-      multiply_pairs(gemm, tile, shape, shape.scale, queries, k + head.key_value, probabilities);
-      softmax_again(tile, probabilities, lse + head.lse + tile.begin);
-      add_to_keys(gemm, tile, shape, probabilities, grad_rows, grad_v + head.key_value);
-      multiply_pairs(gemm, tile, shape, 1.0F, grad_rows, v + head.key_value, gradients);
-      softmax_backward(tile, shape, probabilities, grad_out + row, out + row, gradients);
-      mix_values(gemm, tile, shape, gradients, k + head.key_value, grad_q + query,
-                 shape.query_stride);
-      add_to_keys(gemm, tile, shape, gradients, queries, grad_k + head.key_value);
+  const auto rows_of_tile = [&](const HeadOffsets& head, const Tile& whole, Range rows) {
+    const Tile tile = whole.part(rows);
+    const std::int64_t query = head.query + tile.begin * shape.query_stride;
+    const std::int64_t row = head.out + tile.begin * out_stride;
+    float* p = probabilities + whole.scores_of(rows);
+    float* grad = gradients + whole.scores_of(rows);
+    multiply_pairs(gemm, tile, shape, shape.scale, {q + query, shape.query_stride},
+                   k + head.key_value, p);
+    softmax_again(tile, p, lse + head.lse + tile.begin);
+    multiply_pairs(gemm, tile, shape, 1.0F, {grad_out + row, out_stride}, v + head.key_value, grad);
+    softmax_backward(tile, shape, p, grad_out + row, out + row, grad);
+    mix_values(gemm, tile, shape, grad, k + head.key_value, grad_q + query, shape.query_stride);
+  };
+  const auto keys_of_tile = [&](const HeadOffsets& head, const Tile& tile, Range keys) {
+    add_to_keys(gemm, tile, shape, keys, probabilities,
+                {grad_out + head.out + tile.begin * out_stride, out_stride},
+                grad_v + head.key_value);
+    add_to_keys(gemm, tile, shape, keys, gradients,
+                {q + head.query + tile.begin * shape.query_stride, shape.query_stride},
+                grad_k + head.key_value);
+  };
+  in_parallel(work_of(shape), [&](Worker worker) {
+    // Several query heads and tiles add to the gradients of a key or value.
+    const Range tokens = worker.part_of(0, shape.batch * shape.time);
+    for (float* sums : {grad_k, grad_v})
+      zero_rows(sums, tokens, shape.kv_heads * shape.head_dim, shape.key_value_stride);
+    for_each_head(shape, [&](const HeadOffsets& head) {
+      for_each_tile(shape, [&](const Tile& tile) {
+        const Range rows = worker.part_of(0, tile.rows);
+        if (rows.size() > 0) rows_of_tile(head, tile, rows);
+        worker.meet();
+        const Range keys = worker.part_of(tile.first_key, tile.keys, 16);
+        if (keys.size() > 0) keys_of_tile(head, tile, keys);
+        worker.meet();
+      });
     });
   });
 }

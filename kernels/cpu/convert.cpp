@@ -2,6 +2,7 @@
 #include <array>
 
 #include "kernels/cpu/clones.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/kernels.h"
 
 namespace shardplan::cpu {
@@ -16,24 +17,40 @@ const float* loaded(const FloatTensor& x, std::int64_t at, std::int64_t elems, f
   return block;
 }
 
-}  // namespace
-
 SHARDPLAN_CLONE_FOR_AVX2
-void widen(const BFloat16* x, float* out, std::int64_t elems) {
-  for (std::int64_t i = 0; i < elems; ++i)
+void widen_range(const BFloat16* x, float* out, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t i = begin; i < end; ++i)
     out[i] = widened(x[i]);
 }
 
 SHARDPLAN_CLONE_FOR_AVX2
-void narrow(const float* x, BFloat16* out, std::int64_t elems) {
-  for (std::int64_t i = 0; i < elems; ++i)
+void narrow_range(const float* x, BFloat16* out, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t i = begin; i < end; ++i)
     out[i] = rounded(x[i]);
 }
 
 SHARDPLAN_CLONE_FOR_AVX2
-void scale(const float* x, float factor, float* out, std::int64_t elems) {
-  for (std::int64_t i = 0; i < elems; ++i)
+void scale_range(const float* x, float factor, float* out, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t i = begin; i < end; ++i)
     out[i] = x[i] * factor;
+}
+
+}  // namespace
+
+void widen(const BFloat16* x, float* out, std::int64_t elems) {
+  parallel_ranges(elems, 1,
+                  [=](std::int64_t begin, std::int64_t end) { widen_range(x, out, begin, end); });
+}
+
+void narrow(const float* x, BFloat16* out, std::int64_t elems) {
+  parallel_ranges(elems, 1,
+                  [=](std::int64_t begin, std::int64_t end) { narrow_range(x, out, begin, end); });
+}
+
+void scale(const float* x, float factor, float* out, std::int64_t elems) {
+  parallel_ranges(elems, 1, [=](std::int64_t begin, std::int64_t end) {
+    scale_range(x, factor, out, begin, end);
+  });
 }
 
 void add(const FloatTensor& a, const FloatTensor& b, const MutableFloatTensor& out,

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/clones.h"
 #include "kernels/cpu/exponential.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/kernels.h"
 #include "plans/error.h"
@@ -47,15 +48,19 @@ double row_loss(const float* logits, std::int32_t target, float* gradient, std::
 void cross_entropy(const float* logits, const std::int32_t* targets, double* loss,
                    float* grad_logits, const LogitsShape& shape, double scale, Store store_loss) {
   const auto counted = static_cast<double>(counted_rows(targets, shape.all, shape.vocab));
-  double sum = 0;
-  for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const std::int32_t target = targets[shape.first + row];
-    float* gradient = grad_logits + row * shape.vocab;
-    if (target == kIgnoredTarget)
-      std::fill_n(gradient, shape.vocab, 0.0F);
-    else
-      sum += row_loss(logits + row * shape.vocab, target, gradient, shape.vocab, scale / counted);
-  }
+  const auto sum_of = [&](std::int64_t begin, std::int64_t end) {
+    double sum = 0;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int32_t target = targets[shape.first + row];
+      float* gradient = grad_logits + row * shape.vocab;
+      if (target == kIgnoredTarget)
+        std::fill_n(gradient, shape.vocab, 0.0F);
+      else
+        sum += row_loss(logits + row * shape.vocab, target, gradient, shape.vocab, scale / counted);
+    }
+    return sum;
+  };
+  const double sum = parallel_sum(shape.rows, shape.vocab, sum_of);
   *loss = (store_loss == Store::Accumulate ? *loss : 0.0) + scale * (sum / counted);
 }
 

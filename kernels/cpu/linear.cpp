@@ -51,10 +51,7 @@ void linear_backward_weight(Gemm gemm, const float* grad_out, const float* x, fl
 
 void linear_backward_bias(const float* grad_out, float* grad_bias, const LinearShape& shape,
                           Store store) {
-  column_sums(shape.rows, shape.out_features, grad_bias, store,
-              [=, columns = shape.out_features](std::int64_t row, std::int64_t column) {
-                return grad_out[row * columns + column];
-              });
+  sum_rows(grad_out, grad_bias, shape.rows, shape.out_features, store);
 }
 
 }  // namespace shardplan::cpu

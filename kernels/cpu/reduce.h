@@ -48,22 +48,27 @@ template <typename Term>
   return largest;
 }
 
-/// out[column] = sum over the rows, ascending, of term(row, column), in double precision and
-/// rounded once. Columns go in blocks whose sums fit on the stack.
+/// out[column] = sum over the rows, ascending, of term(row, column) for the columns [begin, end),
+/// in double precision and rounded once; accumulating adds that. Columns go in blocks whose sums
+/// fit on the stack.
 template <typename Term>
-void column_sums(std::int64_t rows, std::int64_t columns, float* out, Store store, Term term) {
+[[gnu::always_inline]] inline void column_sums(std::int64_t rows, std::int64_t begin,
+                                               std::int64_t end, float* out, Store store,
+                                               Term term) {
   constexpr std::int64_t kBlock = 256;
-  for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
-    const std::int64_t width = std::min(kBlock, columns - begin);
+  for (; begin < end; begin += kBlock) {
+    const std::int64_t width = std::min(kBlock, end - begin);
     std::array<double, kBlock> sums;
-    for (std::int64_t i = 0; i < width; ++i)
-      sums[i] = store == Store::Accumulate ? out[begin + i] : 0.0;
+    std::fill_n(sums.begin(), width, 0.0);
     for (std::int64_t row = 0; row < rows; ++row)
       for (std::int64_t i = 0; i < width; ++i)
         sums[i] += term(row, begin + i);
     for (std::int64_t i = 0; i < width; ++i)
-      out[begin + i] = static_cast<float>(sums[i]);
+      put(out[begin + i], static_cast<float>(sums[i]), store);
   }
 }
+
+/// out[column] = sum over the rows of x[rows, columns], as column_sums() makes it.
+void sum_rows(const float* x, float* out, std::int64_t rows, std::int64_t columns, Store store);
 
 }  // namespace shardplan::cpu

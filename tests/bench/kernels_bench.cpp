@@ -44,6 +44,7 @@ void bench_gemm(benchmark::State& state) {
 }
 void product_sizes(benchmark::internal::Benchmark* bench) {
   bench->Args({64, 64, 64})->Args({512, 768, 768})->Args({1024, 1024, 64})->Args({64, 64, 1024});
+  bench->Args({1024, 2048, 1024});
 }
 BENCHMARK_TEMPLATE(bench_gemm, gemm_onednn)->Name("Gemm/onednn")->Apply(product_sizes);
 BENCHMARK_TEMPLATE(bench_gemm, gemm_reference)->Name("Gemm/reference")->Apply(product_sizes);

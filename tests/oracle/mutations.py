@@ -16,10 +16,9 @@ COLLECTIVES = "runtime/comm/rank_order_sum.cpp"
 LAYOUT = "planner/passes/layout.cpp"
 LEARNING_RATE = "plans/job.cpp"
 
-_CLIP = "  const auto decay = static_cast<float>({}step.weight_decay{});\n"
 _OWN_CLIP = "  grad_scale = std::min(1.0F, 1.0F / (std::sqrt(static_cast<float>(sum_squares(grad, elems))) + 1e-6F));\n"
-_ADAM_DECAY = _CLIP.format("decoupled ? 0.0 : ", "")
-_SGD_DECAY = _CLIP.format("", "")
+_ADAM_BEGIN = "  const AdamCoefficients coefficients(step);\n"
+_SGD_BEGIN = "  parallel_ranges(elems, 1, [&](std::int64_t begin, std::int64_t end) {\n    sgd_range("
 
 MUTATIONS = {
     "rope interleaved instead of half rotation": [
@@ -60,8 +59,8 @@ MUTATIONS = {
     "clip coefficient without the 1e-6": [(LAUNCH, "kClipEpsilon = 1e-6f", "kClipEpsilon = 0")],
     "clip per tensor instead of global": [
         (OPTIMIZER, "#include <cmath>", "#include <algorithm>\n#include <cmath>"),
-        (OPTIMIZER, _ADAM_DECAY, _ADAM_DECAY + _OWN_CLIP),
-        (OPTIMIZER, _SGD_DECAY, _SGD_DECAY + _OWN_CLIP),
+        (OPTIMIZER, _ADAM_BEGIN, _OWN_CLIP + _ADAM_BEGIN),
+        (OPTIMIZER, _SGD_BEGIN, _OWN_CLIP + _SGD_BEGIN),
     ],
     "no clipping": [(LAUNCH, "max_norm > 0 ?", "max_norm < 0 ?")],
     "lr one step late": [
@@ -81,8 +80,8 @@ MUTATIONS = {
         (LAYOUT, "return !matrices_only_ ||", "return (void(matrices_only_), false) ||"),
     ],
     "decay after the update instead of before": [
-        (OPTIMIZER, "parameter[i] * shrink - step_size * (m / (std::sqrt(v) / root_correction2 + eps));",
-         "shrink * (parameter[i] - step_size * (m / (std::sqrt(v) / root_correction2 + eps)));"),
+        (OPTIMIZER, "parameter[i] * c.shrink - c.step_size * (m / (std::sqrt(v) / c.root_correction2 + c.eps));",
+         "c.shrink * (parameter[i] - c.step_size * (m / (std::sqrt(v) / c.root_correction2 + c.eps)));"),
     ],
     "nesterov momentum": [
         (OPTIMIZER, """    momentum_buffer[i] = momentum * momentum_buffer[i] + gradient(i);

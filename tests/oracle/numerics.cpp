@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "tests/oracle/execution.h"
 #include "tests/oracle/numerics_case.h"
 #include "tests/oracle/numerics_checks.h"
+#include "tests/oracle/numerics_twins.h"
 
 namespace shardplan::oracle {
 namespace {
@@ -114,15 +114,6 @@ TensorsByName first_gradient(Job job, const Execution& execution) {
   return gradient;
 }
 
-/// The other of the two strategies that differ only in how long parameters stay whole.
-std::optional<Strategy> twin_of(Strategy strategy) {
-  if (strategy == Strategy::FullShard) return Strategy::ShardGradOp;
-  if (strategy == Strategy::ShardGradOp) return Strategy::FullShard;
-  if (strategy == Strategy::HybridShard) return Strategy::HybridShardZero2;
-  if (strategy == Strategy::HybridShardZero2) return Strategy::HybridShard;
-  return std::nullopt;
-}
-
 /// Ways to train the same numbers of which the oracle has no case.
 struct Variant {
   const char* name;
@@ -172,19 +163,8 @@ std::vector<Check> checks_of(const NumericsCase& one, Job job, const CostConstan
   checks.push_back(same_bits("repeated run", training, train(plan, execution)));
   if (options.processes)
     checks.push_back(same_bits("as threads", training, train(plan, execute_in_threads)));
-  const auto same_as = [&](const std::string& what, const Job& other) {
-    checks.push_back(same_bits(what, training, train(verified_plan(other), execution)));
-  };
-  if (const auto twin = twin_of(job.strategy.sharding)) {
-    Job other = job;
-    other.strategy.sharding = *twin;
-    same_as(fmt::format("as {}", to_string(*twin)), other);
-  }
-  if (job.training.activation_checkpointing.kind != ActivationCheckpointing::Kind::None) {
-    Job other = job;
-    other.training.activation_checkpointing = {};
-    same_as("without checkpointing", other);
-  }
+  for (const Twin& twin : twins_of(plan, folder))
+    checks.push_back(same_bits(twin.name, training, train(verified_plan(twin.job), execution)));
   for (const Variant& variant : kVariants) {
     if (!has_variants(job)) break;
     Job other = job;

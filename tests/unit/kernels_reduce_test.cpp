@@ -33,14 +33,14 @@ TEST(ColumnSums, RoundOnce) {
   // 1 + 2^-24 rounds back to 1 in single precision, every time.
   const std::int64_t rows = 1 << 12;
   float out = 1.0F;
-  column_sums(rows, 1, &out, Store::Accumulate,
+  column_sums(rows, 0, 1, &out, Store::Accumulate,
               [](std::int64_t, std::int64_t) { return std::ldexp(1.0, -24); });
   EXPECT_EQ(out, 1.0F + std::ldexp(1.0F, -12));
 }
 
 TEST(ColumnSums, CoverMoreColumnsThanOneBlock) {
   Floats out = stale(1000);
-  column_sums(3, 1000, out.data(), Store::Overwrite, [](std::int64_t row, std::int64_t column) {
+  column_sums(3, 0, 1000, out.data(), Store::Overwrite, [](std::int64_t row, std::int64_t column) {
     return static_cast<double>(row * 1000 + column);
   });
   for (int column = 0; column < 1000; ++column)

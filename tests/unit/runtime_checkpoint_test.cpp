@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "plans/error.h"
+#include "runtime/checkpoint_writer.h"
 #include "runtime/crc32c.h"
 #include "tests/unit/scratch_folder.h"
 #include "tests/unit/test_world.h"
@@ -41,16 +43,23 @@ class Checkpoints : public ::testing::Test {
   /// Every rank holds the numbers 0, 1, 2 ... of each buffer, from its own place on.
   void write(const Plan& plan, int steps) {
     const auto ranks = static_cast<int>(plan.world_size());
+    std::filesystem::remove_all(path(steps));
     testing::TestWorld world(Kind::Threads, plan.mesh, {});
     testing::expect_ranks(ranks, [&](int rank) {
-      std::vector<float> values;
-      write_checkpoint(plan, world.at(rank), {steps, steps * 10}, [&](const View& view) {
-        values.resize(static_cast<std::size_t>(view.elems));
+      std::deque<std::vector<float>> all;
+      CheckpointWriter writer(plan, world.at(rank), [&](const View& view) {
+        std::vector<float>& values = all.emplace_back(static_cast<std::size_t>(view.elems));
         const bool whole = plan.units[0].shards() == 1;
         std::iota(values.begin(), values.end(),
                   static_cast<float>(view.at + (whole ? 0 : rank * view.elems)));
         return std::span<const float>(values);
       });
+      writer.begin({steps, steps * 10});
+      all.clear();  // what is written is a copy
+      EXPECT_TRUE(writer.is_pending());
+      EXPECT_FALSE(std::filesystem::exists(path(steps)));
+      writer.finish();
+      EXPECT_FALSE(writer.is_pending());
     });
   }
   std::string path(int steps) {
