@@ -60,13 +60,66 @@ std::vector<CollectiveProtocol> protocols_from(Fields fields) {
   return protocols;
 }
 
+std::vector<ProductTile> tiles_from(Fields fields) {
+  std::string source;
+  fields.read("source", source);
+  const Node* entries = fields.find("value");
+  if (source.empty() || entries == nullptr)
+    fields.fail(fmt::format("{} needs a value, a list of tiles, and a source", fields.name_of("")));
+  std::vector<ProductTile> tiles;
+  for (const Node& entry : entries->items) {
+    Fields tile(entry, fields.name_of("value"));
+    tiles.emplace_back();
+    tile.read("rows", tiles.back().rows, 1, 65'536);
+    tile.read("columns", tiles.back().columns, 1, 65'536);
+    tile.read("share", tiles.back().share, kPositive, 1);
+    tile.refuse_unknown();
+  }
+  fields.refuse_unknown();
+  return tiles;
+}
+
+void read_host_costs(Fields& fields, CostConstants& costs) {
+  costs.host_issue_s = constant(fields, "host_issue_s");
+  costs.host_collective_s = constant(fields, "host_collective_s");
+}
+
+AttentionEfficiency attention_from(Fields fields) {
+  std::string source;
+  fields.read("source", source);
+  Fields value = fields.section("value");
+  AttentionEfficiency attention{.flash2 = 0, .flash2_asynchronous = 0, .flash3_asynchronous = 0};
+  value.read("flash2", attention.flash2, kPositive, 1);
+  value.read("flash2_asynchronous", attention.flash2_asynchronous, kPositive, 1);
+  value.read("flash3_asynchronous", attention.flash3_asynchronous, kPositive, 1);
+  value.read("backward", attention.backward, kPositive, 2);
+  value.read("head_dim_power", attention.head_dim_power, 0, 2);
+  value.read("ramp_tokens", attention.ramp_tokens, 0, 1e6);
+  value.refuse_unknown();
+  fields.refuse_unknown();
+  if (source.empty() || attention.flash2 == 0 || attention.flash2_asynchronous == 0 ||
+      attention.flash3_asynchronous == 0)
+    fields.fail(
+        fmt::format("{} needs flash2, flash2_asynchronous, flash3_asynchronous and a source",
+                    fields.name_of("value")));
+  return attention;
+}
+
 CostConstants costs_from(Fields fields) {
   CostConstants costs;
+  costs.unmeasured_matmul_share = constant(fields, "unmeasured_matmul_share");
   costs.matmul_efficiency = constant(fields, "matmul_efficiency");
-  costs.attention_efficiency = constant(fields, "attention_efficiency");
+  costs.asynchronous_matmul_share = constant(fields, "asynchronous_matmul_share");
+  costs.product_tiles = tiles_from(fields.section("product_tiles"));
+  costs.product_split_share = constant(fields, "product_split_share");
+  costs.product_ramp_elems = constant(fields, "product_ramp_elems");
+  costs.attention = attention_from(fields.section("attention_efficiency"));
+  costs.attention.scale = constant(fields, "attention_scale");
   costs.memory_efficiency = constant(fields, "memory_efficiency");
   costs.kernel_latency_s = constant(fields, "kernel_latency_s");
+  read_host_costs(fields, costs);
   costs.collective_latency_s = constant(fields, "collective_latency_s");
+  costs.collective_compute_share = constant(fields, "collective_compute_share");
   costs.collective_protocols = protocols_from(fields.section("collective_protocols"));
   costs.device_context_bytes = static_cast<Bytes>(constant(fields, "device_context_bytes"));
   costs.communicator_bytes = static_cast<Bytes>(constant(fields, "communicator_bytes"));
@@ -96,10 +149,14 @@ GpuSpec gpu_from(const Node& mapping, const std::string& key, const std::string&
   fields.read("key", gpu.key);
   fields.read("name", gpu.name);
   fields.find("aliases");  // of the catalogue, which reads them itself
+  fields.read("compute_capability", gpu.compute_capability);
+  fields.read("multiprocessors", gpu.multiprocessors, 0, 65'536);
   fields.read("memory_bytes", gpu.memory_bytes, 1, kMostBytes);
   fields.read("memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s, kLeastRate,
               kMostRate);
   fields.read("matmul_flops_bf16", gpu.matmul_flops_bf16, 0, kMostRate);
+  fields.read("reachable_matmul_flops_bf16", gpu.reachable_matmul_flops_bf16, 0, kMostRate);
+  fields.read("matmul_flops_fp8", gpu.matmul_flops_fp8, 0, kMostRate);
   fields.read("matmul_flops_fp32", gpu.matmul_flops_fp32, kLeastRate, kMostRate);
   fields.read("link_bytes_per_s", gpu.link_bytes_per_s, 0, kMostRate);
   fields.read("pcie_bytes_per_s", gpu.pcie_bytes_per_s, kLeastRate, kMostRate);
@@ -171,6 +228,11 @@ void Hardware::read_costs(const std::string& path) {
   Fields fields(document, "");
   cuda_costs_ = costs_from(fields.section("cuda"));
   cpu_costs_ = costs_from(fields.section("cpu"));
+  torch_costs_ = cuda_costs_;
+  Fields torch = fields.section("torch-eager");
+  torch_costs_.matmul_efficiency = constant(torch, "matmul_efficiency");
+  read_host_costs(torch, torch_costs_);
+  torch.refuse_unknown();
   fields.refuse_unknown();
 }
 

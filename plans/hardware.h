@@ -15,21 +15,29 @@ struct Node;
 
 /// One accelerator of plans/gpus.yaml (or "cpu", a stand-in for this machine's cores).
 struct GpuSpec {
-  std::string key;         // "h100-sxm-80"
-  std::string name;        // "H100 SXM 80GB"
-  Bytes memory_bytes = 0;  // usable by a program, context included
+  std::string key;                 // "h100-sxm-80"
+  std::string name;                // "H100 SXM 80GB"
+  std::string compute_capability;  // NVIDIA's, "9.0"; empty: another vendor's, or not known
+  int multiprocessors = 0;         // that share the tiles of a product; 0: not known
+  Bytes memory_bytes = 0;          // usable by a program, context included
   double memory_bandwidth_bytes_per_s = 0;
-  double matmul_flops_bf16 = 0;    // dense, FLOP/s; 0: no such units
-  double matmul_flops_fp32 = 0;    // dense, FLOP/s, without TF32
-  double link_bytes_per_s = 0;     // GPU to GPU inside a node, one direction; 0: over PCIe
-  double pcie_bytes_per_s = 0;     // GPU to host, one direction
-  std::string node_type = "pcie";  // an entry of plans/clusters.yaml
+  double matmul_flops_bf16 = 0;            // dense, FLOP/s; 0: no such units
+  double reachable_matmul_flops_bf16 = 0;  // that large products sustain; 0: not known
+  double matmul_flops_fp8 = 0;             // dense, FLOP/s; 0: no such units
+  double matmul_flops_fp32 = 0;            // dense, FLOP/s, without TF32
+  double link_bytes_per_s = 0;             // GPU to GPU inside a node, one direction; 0: over PCIe
+  double pcie_bytes_per_s = 0;             // GPU to host, one direction
+  std::string node_type = "pcie";          // an entry of plans/clusters.yaml
   int max_gpus_per_node = 8;
   std::optional<double> price_per_hour;  // USD, an example price with its date in `source`
   std::string source;
 
   /// True for the stand-in for CPU cores.
   bool is_cpu() const { return node_type == "cpu-host"; }
+  /// Matrix units that work while their operands still arrive: wgmma of sm_90, tcgen05 of sm_100.
+  bool has_asynchronous_tensor_cores() const {
+    return compute_capability.starts_with("9.") || compute_capability.starts_with("10.");
+  }
   bool operator==(const GpuSpec&) const = default;
 };
 
@@ -82,13 +90,42 @@ struct CollectiveProtocol {
   double rate_share = 1;
 };
 
+/// A part of a matrix product's result that one multiprocessor computes.
+struct ProductTile {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  double share = 1;  // of the matmul rate that it reaches
+};
+
+/// Shares of the reachable matmul rate that fused attention has in forward, with heads of 128
+/// columns and long sequences.
+struct AttentionEfficiency {
+  double scale = 1;  // of all of them
+  double flash2 = 1;
+  double flash2_asynchronous = 1;  // on GPUs whose tensor cores run ahead of the warps that feed
+                                   // them (sm_90, sm_100), which these kernels do not use
+  double flash3_asynchronous = 1;  // kernels written for those: FlashAttention-3, -4, cuDNN
+  double backward = 1;             // backward's rate over forward's
+  double head_dim_power = 0;       // rate falls with (columns / 128) to this power
+  double ramp_tokens = 0;          // sequence length at which it reaches half its rate
+};
+
 /// Constants of the time model that are no property of one GPU; plans/cost_model.yaml has sources.
 struct CostConstants {
-  double matmul_efficiency = 0;      // share of the dense matmul rate a large product reaches
-  double attention_efficiency = 0;   // share of the dense matmul rate fused attention reaches
+  double unmeasured_matmul_share = 1;    // of the dense matmul rate that products reach, where no
+                                         // GpuSpec::reachable_matmul_flops_bf16 is known
+  double matmul_efficiency = 0;          // share of the reachable rate a product of full tiles has
+  double asynchronous_matmul_share = 1;  // of that, on GPUs with asynchronous tensor cores
+  std::vector<ProductTile> product_tiles;  // that a library chooses from; none: no such loss
+  double product_split_share = 1;          // of the rate, when the inner extent is cut in parts
+  double product_ramp_elems = 0;           // inner extent at which a tile reaches half its rate
+  AttentionEfficiency attention;
   double memory_efficiency = 0;      // share of the memory bandwidth an element-wise kernel reaches
   Seconds kernel_latency_s = 0;      // least time of one launch on the device
+  Seconds host_issue_s = 0;          // of the host for each launch
+  Seconds host_collective_s = 0;     // of the host for each collective
   Seconds collective_latency_s = 0;  // start of one collective
+  double collective_compute_share = 0;  // of the device's compute, while a collective runs
   std::vector<CollectiveProtocol> collective_protocols;  // the library takes the fastest
   Bytes device_context_bytes = 0;  // taken by the driver before the first allocation
   Bytes communicator_bytes = 0;    // taken by NCCL per communicator
@@ -108,7 +145,7 @@ class Hardware {
   NetworkSpec network_of(const GpuSpec& gpu) const;
   /// Constants of the model when `profile` executes.
   const CostConstants& costs(Profile profile) const {
-    return is_cpu(profile) ? cpu_costs_ : cuda_costs_;
+    return is_cpu(profile) ? cpu_costs_ : is_torch(profile) ? torch_costs_ : cuda_costs_;
   }
 
  private:
@@ -126,6 +163,7 @@ class Hardware {
   std::vector<Spellings> spellings_;  // by index into gpus_
   std::vector<NodeType> node_types_;
   CostConstants cuda_costs_;
+  CostConstants torch_costs_;
   CostConstants cpu_costs_;
 };
 

@@ -76,6 +76,11 @@ constexpr std::array kImplementationNames{
     EnumName{OptimizerJob::Implementation::ForLoop, "for-loop"},
 };
 
+constexpr std::array kAttentionKernelNames{
+    EnumName{AttentionKernel::Flash2, "flash2"},
+    EnumName{AttentionKernel::Flash3, "flash3"},
+    EnumName{AttentionKernel::FlashUnmasked, "flash-unmasked"},
+};
 constexpr std::array kAttentionNames{
     EnumName{AttentionKind::Sdpa, "sdpa"},
     EnumName{AttentionKind::Eager, "eager"},
@@ -139,6 +144,13 @@ OptimizerJob::Implementation implementation_from(std::string_view name) {
 std::string_view to_string(AttentionKind attention) { return name_of(kAttentionNames, attention); }
 AttentionKind attention_from(std::string_view name) {
   return value_of(kAttentionNames, name, "attention");
+}
+
+std::string_view to_string(AttentionKernel kernel) {
+  return name_of(kAttentionKernelNames, kernel);
+}
+AttentionKernel attention_kernel_from(std::string_view name) {
+  return value_of(kAttentionKernelNames, name, "attention kernel");
 }
 
 void set_sharding(Job& job, Strategy sharding) {

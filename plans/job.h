@@ -205,6 +205,14 @@ enum class AttentionKind { Sdpa, Eager };
 std::string_view to_string(AttentionKind attention);
 AttentionKind attention_from(std::string_view name);
 
+/// The fused kernel behind sdpa, as far as its speed depends on it: FlashAttention-2 (PyTorch's
+/// own), those written for the asynchronous tensor cores of Hopper and later (FlashAttention-3 and
+/// -4, cuDNN), or one that computes what the causal mask hides as well.
+enum class AttentionKernel { Flash2, Flash3, FlashUnmasked };
+/// "flash2", "flash3", "flash-unmasked".
+std::string_view to_string(AttentionKernel kernel);
+AttentionKernel attention_kernel_from(std::string_view name);
+
 struct TrainingJob {
   std::int64_t micro_batch = 1;         // sequences per rank and micro-step
   std::int64_t sequence_length = 4096;  // tokens
@@ -215,6 +223,7 @@ struct TrainingJob {
   ScheduleJob schedule;
   std::optional<double> clip_grad_norm;
   AttentionKind attention = AttentionKind::Sdpa;
+  AttentionKernel attention_kernel = AttentionKernel::Flash2;
 
   Sizes sizes() const { return {.batch = micro_batch, .time = sequence_length}; }
   bool operator==(const TrainingJob&) const = default;

@@ -42,9 +42,13 @@ json model_json(const ModelJob& model) {
 json gpu_json(const GpuSpec& gpu) {
   return {{"key", gpu.key},
           {"name", gpu.name},
+          {"compute_capability", or_null(gpu.compute_capability)},
+          {"multiprocessors", gpu.multiprocessors},
           {"memory_bytes", gpu.memory_bytes},
           {"memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s},
           {"matmul_flops_bf16", gpu.matmul_flops_bf16},
+          {"reachable_matmul_flops_bf16", gpu.reachable_matmul_flops_bf16},
+          {"matmul_flops_fp8", gpu.matmul_flops_fp8},
           {"matmul_flops_fp32", gpu.matmul_flops_fp32},
           {"link_bytes_per_s", gpu.link_bytes_per_s},
           {"pcie_bytes_per_s", gpu.pcie_bytes_per_s},
@@ -194,7 +198,8 @@ json training_json(const TrainingJob& training) {
             {"warmup_steps", training.schedule.warmup_steps},
             {"min_lr_ratio", training.schedule.min_lr_ratio}}},
           {"clip_grad_norm", or_null(training.clip_grad_norm)},
-          {"attention", to_string(training.attention)}};
+          {"attention", to_string(training.attention)},
+          {"attention_kernel", to_string(training.attention_kernel)}};
 }
 
 json run_json(const RunJob& run) {

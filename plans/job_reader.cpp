@@ -358,6 +358,7 @@ TrainingJob read_training(Fields fields) {
   training.schedule = read_schedule(fields.section("schedule"));
   read_optional(fields, "clip_grad_norm", training.clip_grad_norm, kPositive);
   read_name(fields, "attention", training.attention, attention_from);
+  read_name(fields, "attention_kernel", training.attention_kernel, attention_kernel_from);
   fields.refuse_unknown();
   return training;
 }

@@ -38,12 +38,12 @@ bool is_attention_forward(Kernel kernel) {
          kernel == Kernel::BiasedAttention;
 }
 
+}  // namespace
+
 bool is_attention_backward(Kernel kernel) {
   return kernel == Kernel::AttentionBackward || kernel == Kernel::PackedAttentionBackward ||
          kernel == Kernel::BiasedAttentionBackward;
 }
-
-}  // namespace
 
 Extent rows_of(const Attributes& a) {
   if (a.has(Attribute::Rows)) return a.integer(Attribute::Rows);

@@ -337,6 +337,7 @@ double flops_of(Kernel kernel, const Attributes& attributes);
 bool is_optimizer(Kernel kernel);
 
 bool is_attention(Kernel kernel);
+bool is_attention_backward(Kernel kernel);
 
 /// True for launches whose speed is that of the matrix units (products and attention).
 bool is_matrix_product(Kernel kernel);

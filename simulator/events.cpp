@@ -63,13 +63,17 @@ class CostOf {
     return placements_[static_cast<std::size_t>(group)];
   }
   Bytes bytes(const std::vector<View>& views) const { return bytes_of(plan_, views); }
-  InstructionCost local() const { return {compute_time(plan_, *instruction_, costs_)}; }
+  InstructionCost local() const {
+    return {.seconds = compute_time(plan_, *instruction_, costs_), .host_s = costs_.host_issue_s};
+  }
   /// A group of one exchanges nothing; what is left is a copy.
   InstructionCost collective(CollectiveKind kind, Bytes full, const GroupPlacement& group,
                              Bytes sent) const {
     if (group.ranks == 1) return local();
     const NetworkSpec& network = plan_.job.cluster.network;
-    return {collective_time(kind, full, group, network, costs_), group.ranks, sent};
+    const Seconds seconds = collective_time(kind, full, group, network, costs_);
+    return {seconds, group.ranks, sent, costs_.host_collective_s,
+            seconds * costs_.collective_compute_share};
   }
 
   const Plan& plan_;
@@ -125,6 +129,7 @@ std::vector<Interval> run_events(const Plan& plan, std::span<const InstructionCo
   Seconds host_free = 0;
   for (const InstructionId id : order.ids) {
     const Instruction& instruction = plan.instructions[id];
+    host_free += costs[id].host_s;
     Seconds& free = stream_free[static_cast<std::size_t>(instruction.stream)];
     Seconds begin = std::max(free, host_free);
     for (const Wait& wait : instruction.after)
@@ -134,6 +139,8 @@ std::vector<Interval> run_events(const Plan& plan, std::span<const InstructionCo
     if (costs[id].on_link()) link_free = end;
     if (std::holds_alternative<HostWait>(instruction.operation)) host_free = end;
     free = end;
+    if (instruction.stream != Stream::Compute)
+      stream_free[static_cast<std::size_t>(Stream::Compute)] += costs[id].compute_s;
     latest_end[id] = end;
     intervals.push_back({begin, end});
   }

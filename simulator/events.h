@@ -16,6 +16,8 @@ struct InstructionCost {
   Seconds seconds = 0;
   std::int64_t ranks = 1;  // that take part
   Bytes sent = 0;          // by each of them
+  Seconds host_s = 0;      // that the issuing thread spends on it
+  Seconds compute_s = 0;   // that the compute stream loses to it
 
   bool on_link() const { return ranks > 1; }
 };
@@ -45,10 +47,12 @@ struct Interval {
 
 /// When each position of the issue order runs. Discrete events: an instruction begins when its
 /// stream has finished the one before, the instructions it waits for have finished, and the issuing
-/// thread is not blocked by a host_wait. Collectives take the link one after another in issue
-/// order, whatever their streams: that is how a library runs those of one communicator, and several
-/// communicators would only share the same rate. Compute is not slowed down while one runs. Every
-/// begin is then a maximum of sums of costs: no cost that shrinks can make anything later.
+/// thread, which takes its time for each and blocks in a host_wait, has issued it. Collectives take
+/// the link one after another in issue order, whatever their streams: that is how a library runs
+/// those of one communicator, and several communicators would only share the same rate. What one
+/// takes of the device's compute delays the compute stream as a whole, ahead of what is issued
+/// next: that is hidden where that stream waits for the collective anyway. Every begin is then a
+/// maximum of sums of costs: no cost that shrinks can make anything later.
 std::vector<Interval> run_events(const Plan& plan, std::span<const InstructionCost> costs,
                                  const IssueOrder& order);
 

@@ -207,6 +207,11 @@ std::vector<TimelineEntry> timeline(const Simulation& simulation) {
 
 }  // namespace
 
+std::optional<TimeReport> simulate_time(const Plan& plan, const CostConstants& costs) {
+  check_rates(plan.job.cluster);
+  return time_report(run(plan, costs));
+}
+
 Report simulate(const Plan& plan, const CostConstants& costs, const SimulateOptions& options) {
   check_rates(plan.job.cluster);
   const Simulation simulation = run(plan, costs);

@@ -6,8 +6,6 @@
 
 #include "plans/job_reader.h"
 
-#include "plans/job_reader.h"
-
 namespace shardplan {
 namespace {
 
@@ -42,6 +40,18 @@ Json json_of(const Finding& finding) {
           {"error", has_share ? Json(finding.difference() / finding.predicted) : Json()},
           {"allowed", amount(finding, finding.allowed)},
           {"passed", finding.passed()}};
+}
+
+Json json_of(const ErrorSummary& summary) {
+  if (summary.rows == 0)
+    return {{"rows", 0},
+            {"median_abs_error", Json()},
+            {"p90_abs_error", Json()},
+            {"worst_abs_error", Json()}};
+  return {{"rows", summary.rows},
+          {"median_abs_error", summary.median},
+          {"p90_abs_error", summary.p90},
+          {"worst_abs_error", summary.worst}};
 }
 
 }  // namespace
@@ -110,6 +120,30 @@ std::string step_json(const StepReport& step, std::int64_t tokens) {
        {"learning_rate", step.learning_rate},
        {"seconds", step.seconds},
        {"tokens_per_s", timed ? Json(static_cast<double>(tokens) / step.seconds) : Json()}});
+}
+
+std::string score_json(const Score& score) {
+  Json rows = Json::array();
+  for (const ScoredFigure& figure : score.figures)
+    rows.push_back({{"id", figure.id},
+                    {"group", figure.group},
+                    {"quantity", to_string(figure.quantity)},
+                    {"predicted", figure.predicted},
+                    {"measured", figure.measured},
+                    {"error", figure.error()},
+                    {"assumed", figure.assumed}});
+  Json not_expressed = Json::array();
+  for (const NotScored& row : score.not_expressed)
+    not_expressed.push_back({{"id", row.id}, {"reason", row.reason}});
+  const auto summary = [&](Quantity quantity) {
+    return json_of(summary_of(figures_of(score, quantity)));
+  };
+  return text_of({{"schema", "shardplan/score/1"},
+                  {"rows", std::move(rows)},
+                  {"not_expressed", std::move(not_expressed)},
+                  {"summary",
+                   {{"tokens_per_s", summary(Quantity::TokensPerSecond)},
+                    {"peak_memory", summary(Quantity::PeakMemory)}}}});
 }
 
 std::string import_json(const Imported& imported) {

@@ -10,6 +10,7 @@
 #include "tools/check.h"
 #include "tools/comparison.h"
 #include "tools/fit.h"
+#include "tools/score.h"
 
 namespace shardplan {
 
@@ -28,6 +29,9 @@ std::string fit_json(const Job& job, Maximize what, const std::vector<FittedStra
 /// schema shardplan/import/1: the job, what the file means ("facts", dotted names as nested
 /// objects), "warnings" and "open" values.
 std::string import_json(const Imported& imported);
+
+/// schema shardplan/score/1.
+std::string score_json(const Score& score);
 
 /// A line of metrics.jsonl: one step; what is not known is null. `tokens` are those of one step of
 /// all ranks.

@@ -97,6 +97,20 @@ struct ReportOptions {
 /// Prediction and measurement side by side, by phase and unit.
 int report_command(const ReportOptions& options);
 
+struct ScoreOptions {
+  std::string table;  // CSV
+  bool json = false;
+};
+/// Predicts what others have measured, and tells how far off that is.
+int score_command(const ScoreOptions& options);
+
+struct CalibrateOptions {
+  std::string table;       // CSV
+  bool leave_out = false;  // fits again without each family, and predicts it by that
+};
+/// Fits the constants of the time model to published measurements, and tells how well.
+int calibrate_command(const CalibrateOptions& options);
+
 struct VerifyOptions {
   std::string plan;
   bool json = false;

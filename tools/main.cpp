@@ -36,6 +36,8 @@ struct AllOptions {
   ReportOptions report;
   VerifyOptions verify;
   ImportCommandOptions imported;
+  ScoreOptions score;
+  CalibrateOptions calibrate;
 };
 
 void add_json(CLI::App& app, bool& json) {
@@ -209,6 +211,23 @@ Command add_import(CLI::App& program, ImportCommandOptions& options) {
   return {app, [&] { return import_command(options); }};
 }
 
+Command add_score(CLI::App& program, ScoreOptions& options) {
+  CLI::App* app = program.add_subcommand(
+      "score", "Predicts a table of published measurements, and tells how far off that is");
+  app->add_option("TABLE", options.table, "CSV with a training a row")->required();
+  add_json(*app, options.json);
+  return {app, [&] { return score_command(options); }};
+}
+
+Command add_calibrate(CLI::App& program, CalibrateOptions& options) {
+  CLI::App* app = program.add_subcommand(
+      "calibrate", "Fits the constants of the time model to a table of measurements");
+  app->add_option("TABLE", options.table, "CSV with a training a row")->required();
+  app->add_flag("--leave-out", options.leave_out,
+                "fit again without each family of rows, and tell how well that predicts it");
+  return {app, [&] { return calibrate_command(options); }};
+}
+
 /// Names of the commands.
 std::vector<std::string> names_of(const std::vector<Command>& commands) {
   std::vector<std::string> names;
@@ -244,12 +263,17 @@ int run_program(int argc, char** argv) {
   program.set_version_flag("--version", "shardplan " SHARDPLAN_VERSION);
   program.set_help_flag("-h,--help", "this text");
   AllOptions options;
-  const std::vector<Command> commands{
-      add_plan(program, options.plan),      add_compare(program, options.compare),
-      add_fit(program, options.fit),        add_simulate(program, options.simulate),
-      add_run(program, options.run),        add_check(program, options.check),
-      add_report(program, options.report),  add_verify(program, options.verify),
-      add_import(program, options.imported)};
+  const std::vector<Command> commands{add_plan(program, options.plan),
+                                      add_compare(program, options.compare),
+                                      add_fit(program, options.fit),
+                                      add_simulate(program, options.simulate),
+                                      add_run(program, options.run),
+                                      add_check(program, options.check),
+                                      add_report(program, options.report),
+                                      add_verify(program, options.verify),
+                                      add_import(program, options.imported),
+                                      add_score(program, options.score),
+                                      add_calibrate(program, options.calibrate)};
   const std::vector<std::string> names = names_of(commands);
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty())

@@ -14,7 +14,9 @@ namespace {
 
 /// The plan that was predicted: of a prediction, its job planned again.
 Plan predicted_plan(const Document& document, const Hardware& hardware) {
-  if (document.kind != DocumentKind::Prediction) return load_plan(document, {}, hardware).plan;
+  // What is measured instruction by instruction was written by `run`.
+  const JobFlags flags{.use = JobUse::Run};
+  if (document.kind != DocumentKind::Prediction) return load_plan(document, flags, hardware).plan;
   const JsonDocument json(document.text, document.path);
   return verified_plan(job_from_json(json.root().at("job").dump(), document.path + ": /job"));
 }

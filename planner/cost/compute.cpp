@@ -1,6 +1,7 @@
 #include "planner/cost/compute.h"
 
 #include <algorithm>
+#include <cmath>
 #include <variant>
 
 #include "plans/operators.h"
@@ -8,10 +9,75 @@
 namespace shardplan {
 namespace {
 
+constexpr double kFullHead = 128;  // columns of a head for which attention's shares are
+
 bool looks_rows_up(const Instruction& instruction) {
   const auto* compute = std::get_if<Compute>(&instruction.operation);
   return compute != nullptr &&
          (compute->kernel == Kernel::Embedding || compute->kernel == Kernel::PositionEmbedding);
+}
+
+/// Rows, columns and inner extent of a matrix product.
+struct Product {
+  double rows = 1;
+  double columns = 1;
+  double inner = 1;
+};
+
+Product product_of(Kernel kernel, const Attributes& a) {
+  const auto rows = static_cast<double>(rows_of(a).value());
+  const double in = a.real(Attribute::InFeatures);
+  const double out = a.real(Attribute::OutFeatures);
+  switch (kernel) {
+    case Kernel::LinearBackwardInput:
+    case Kernel::ExpertLinearBackwardInput: return {rows, in, out};
+    case Kernel::LinearBackwardWeight:
+    case Kernel::ExpertLinearBackwardWeight: return {out, in, rows};
+    default: return {rows, out, in};
+  }
+}
+
+/// Share of the matmul rate that a product of such a shape reaches: tiles that reach over its edge
+/// and a last wave that leaves multiprocessors idle are lost, and each tile's start and end.
+double product_share(const Product& product, int multiprocessors, const CostConstants& costs) {
+  if (costs.product_tiles.empty() || multiprocessors == 0) return 1;
+  double best = 0;
+  for (const ProductTile& tile : costs.product_tiles) {
+    const double tiles = std::ceil(product.rows / static_cast<double>(tile.rows)) *
+                         std::ceil(product.columns / static_cast<double>(tile.columns));
+    const double covered =
+        product.rows * product.columns / (tiles * static_cast<double>(tile.rows * tile.columns));
+    for (const int parts : {1, 2, 4, 8}) {
+      const double inner = product.inner / parts;
+      const double waves = tiles * parts / multiprocessors;
+      const double ramp = inner / (inner + costs.product_ramp_elems);
+      const double split = parts == 1 ? 1 : costs.product_split_share;
+      best = std::max(best, tile.share * covered * waves / std::ceil(waves) * ramp * split);
+    }
+  }
+  return best;
+}
+
+double attention_share(const Plan& plan, const Compute& compute, const CostConstants& costs) {
+  const AttentionEfficiency& attention = costs.attention;
+  const bool new_kernels = plan.job.training.attention_kernel == AttentionKernel::Flash3;
+  double share = attention.flash2;
+  if (plan.job.cluster.gpu.has_asynchronous_tensor_cores())
+    share = new_kernels ? attention.flash3_asynchronous : attention.flash2_asynchronous;
+  const double columns = compute.attributes.real(Attribute::HeadDim);
+  const double time = compute.attributes.real(Attribute::Time);
+  share *= std::pow(std::min(columns, kFullHead) / kFullHead, attention.head_dim_power);
+  share *= attention.scale * time / (time + attention.ramp_tokens);
+  return is_attention_backward(compute.kernel) ? share * attention.backward : share;
+}
+
+/// Operations that the kernel does: one that does not skip what the mask hides does all.
+double attention_flops(const Plan& plan, const Compute& compute) {
+  if (plan.job.training.attention_kernel != AttentionKernel::FlashUnmasked)
+    return flops_of(compute.kernel, compute.attributes);
+  Attributes whole = compute.attributes;
+  whole.set(Attribute::Bidirectional, 1);
+  return flops_of(compute.kernel, whole);
 }
 
 Seconds arithmetic_time(const Plan& plan, const Instruction& instruction,
@@ -19,11 +85,14 @@ Seconds arithmetic_time(const Plan& plan, const Instruction& instruction,
   const auto* compute = std::get_if<Compute>(&instruction.operation);
   if (compute == nullptr || !is_matrix_product(compute->kernel) || instruction.reads.empty())
     return 0;
-  const Dtype dtype = plan.buffers[instruction.reads.front().buffer].dtype;
-  const double efficiency =
-      is_attention(compute->kernel) ? costs.attention_efficiency : costs.matmul_efficiency;
+  const GpuSpec& gpu = plan.job.cluster.gpu;
+  const double rate =
+      reachable_flops_per_s(gpu, plan.buffers[instruction.reads.front().buffer].dtype, costs);
+  if (is_attention(compute->kernel))
+    return attention_flops(plan, *compute) / (rate * attention_share(plan, *compute, costs));
+  const Product product = product_of(compute->kernel, compute->attributes);
   return flops_of(compute->kernel, compute->attributes) /
-         (matmul_flops_per_s(plan.job.cluster.gpu, dtype) * efficiency);
+         (rate * costs.matmul_efficiency * product_share(product, gpu.multiprocessors, costs));
 }
 
 /// True for what moves bytes between the device's memory and another.
@@ -42,6 +111,14 @@ bool crosses_pcie(const Plan& plan, const Instruction& instruction) {
 double matmul_flops_per_s(const GpuSpec& gpu, Dtype dtype) {
   const bool narrow = dtype == Dtype::BFloat16 || dtype == Dtype::Float16;
   return narrow && gpu.matmul_flops_bf16 > 0 ? gpu.matmul_flops_bf16 : gpu.matmul_flops_fp32;
+}
+
+double reachable_flops_per_s(const GpuSpec& gpu, Dtype dtype, const CostConstants& costs) {
+  const double peak = matmul_flops_per_s(gpu, dtype);
+  const bool measured = peak == gpu.matmul_flops_bf16 && gpu.reachable_matmul_flops_bf16 > 0;
+  const double rate =
+      measured ? gpu.reachable_matmul_flops_bf16 : peak * costs.unmeasured_matmul_share;
+  return gpu.has_asynchronous_tensor_cores() ? rate * costs.asynchronous_matmul_share : rate;
 }
 
 Bytes bytes_moved(const Plan& plan, const Instruction& instruction) {

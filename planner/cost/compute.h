@@ -10,14 +10,17 @@ namespace shardplan {
 /// bits computes in float32.
 double matmul_flops_per_s(const GpuSpec& gpu, Dtype dtype);
 
+/// What large products of such operands sustain of it.
+double reachable_flops_per_s(const GpuSpec& gpu, Dtype dtype, const CostConstants& costs);
+
 /// Bytes that an instruction reads and writes: its operands, but of an embedding's table only the
 /// rows that the batch picks.
 Bytes bytes_moved(const Plan& plan, const Instruction& instruction);
 
 /// Time of a compute, copy, fill, read or write instruction by the roofline model (Williams,
 /// Waterman and Patterson, 2009): the launch, then the slower of its arithmetic and its traffic,
-/// both at the share of the GPU's rates that `costs` gives. Traffic between device and host memory
-/// goes over PCIe.
+/// both at the share of the GPU's rates that `costs` gives for its shape. Traffic between device
+/// and host memory goes over PCIe.
 Seconds compute_time(const Plan& plan, const Instruction& instruction, const CostConstants& costs);
 
 /// Time to move `bytes` within device memory.

@@ -12,7 +12,7 @@
 #include "planner/cost/collective.h"
 #include "plans/error.h"
 #include "plans/hardware.h"
-#include "tests/oracle/table.h"
+#include "tools/csv_table.h"
 
 namespace shardplan::oracle {
 namespace {
@@ -50,7 +50,7 @@ CollectiveKind kind_named(const std::string& name) {
 }
 
 /// The algorithm that a row names; nothing where it does not, or where it changes with the size.
-std::optional<CollectiveAlgorithm> algorithm_of(const TableRow& row) {
+std::optional<CollectiveAlgorithm> algorithm_of(const CsvRow& row) {
   for (const auto algorithm : {CollectiveAlgorithm::Ring, CollectiveAlgorithm::Tree,
                                CollectiveAlgorithm::Nvls, CollectiveAlgorithm::NvlsTree})
     if (row.at("algorithm") == to_string(algorithm)) return algorithm;
@@ -58,12 +58,12 @@ std::optional<CollectiveAlgorithm> algorithm_of(const TableRow& row) {
 }
 
 /// Seconds as printed, else as they follow from the printed bandwidth.
-double measured(const TableRow& row) {
+double measured(const CsvRow& row) {
   const std::string& printed = row.at("time_us");
   return std::stod(printed.empty() ? row.at("derived_time_us") : printed) * 1e-6;
 }
 
-Seconds predicted(const TableRow& row, const Hardware& hardware) {
+Seconds predicted(const CsvRow& row, const Hardware& hardware) {
   const GpuSpec& gpu = hardware.gpu(gpu_key(row.at("gpu")));
   NetworkSpec network = hardware.network_of(gpu);
   if (const auto rate = stated_rate(row.at("inter_link"))) network.inter_node_bytes_per_s = *rate;
@@ -79,21 +79,21 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-std::string not_stated(const TableRow& row) {
+std::string not_stated(const CsvRow& row) {
   if (row.at("gpu") == "unstated") return "the table does not say which GPU";
   if (std::stoll(row.at("nodes")) > 1 && !stated_rate(row.at("inter_link")))
     return "the table does not say how fast the nodes are connected";
   return {};
 }
 
-Outcome outcome_of(const std::string& name, const std::vector<TableRow>& rows,
+Outcome outcome_of(const std::string& name, const std::vector<CsvRow>& rows,
                    const Hardware& hardware) {
   Outcome outcome{.name = name, .checks = {}, .error = {}, .skipped = not_stated(rows.front())};
   if (!outcome.skipped.empty()) return outcome;
   try {
     std::vector<double> errors;
     std::vector<double> errors_of_large;
-    for (const TableRow& row : rows) {
+    for (const CsvRow& row : rows) {
       const double error = std::abs(predicted(row, hardware) / measured(row) - 1);
       errors.push_back(error);
       if (std::stoll(row.at("size_bytes")) >= kLarge) errors_of_large.push_back(error);
@@ -115,8 +115,8 @@ Outcome outcome_of(const std::string& name, const std::vector<TableRow>& rows,
 
 int bandwidth(const std::filesystem::path& file, Scorecard::Form form) {
   const Hardware hardware = Hardware::read(data_folder());
-  std::vector<std::pair<std::string, std::vector<TableRow>>> tables;
-  for (TableRow& row : read_table(file)) {
+  std::vector<std::pair<std::string, std::vector<CsvRow>>> tables;
+  for (CsvRow& row : read_csv(file)) {
     const std::string name = row.at("table");
     auto table = std::ranges::find(tables, name, [](const auto& known) { return known.first; });
     if (table == tables.end()) table = tables.insert(table, {name, {}});

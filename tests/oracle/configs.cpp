@@ -8,13 +8,13 @@
 #include "plans/document.h"
 #include "plans/error.h"
 #include "tests/oracle/model_counts.h"
-#include "tests/oracle/table.h"
+#include "tools/csv_table.h"
 
 namespace shardplan::oracle {
 namespace {
 
 /// Nothing for a column that the table does not have or leaves empty.
-void compare(const TableRow& row, const std::string& column, const std::string& counted,
+void compare(const CsvRow& row, const std::string& column, const std::string& counted,
              std::vector<Check>& checks) {
   const auto cell = row.find(column);
   if (cell == row.end() || cell->second.empty()) return;
@@ -26,7 +26,7 @@ void compare(const TableRow& row, const std::string& column, const std::string& 
        .limit = 0});
 }
 
-std::vector<Check> checks_of(const TableRow& row, const ModelCounts& counts) {
+std::vector<Check> checks_of(const CsvRow& row, const ModelCounts& counts) {
   std::vector<Check> checks;
   const auto number = [&](const char* column, std::int64_t counted) {
     compare(row, column, std::to_string(counted), checks);
@@ -46,7 +46,7 @@ std::vector<Check> checks_of(const TableRow& row, const ModelCounts& counts) {
   return checks;
 }
 
-Outcome outcome_of(const TableRow& row, const std::filesystem::path& folder) {
+Outcome outcome_of(const CsvRow& row, const std::filesystem::path& folder) {
   Outcome outcome{.name = row.at("model"), .checks = {}, .error = {}, .skipped = {}};
   try {
     const ModelJob model{.hf_config = (folder / outcome.name).string()};
@@ -60,11 +60,11 @@ Outcome outcome_of(const TableRow& row, const std::filesystem::path& folder) {
 }  // namespace
 
 int configs(const std::filesystem::path& folder, Scorecard::Form form) {
-  const std::vector<TableRow> rows = read_table(folder / "params.csv");
+  const std::vector<CsvRow> rows = read_csv((folder / "params.csv").string());
   if (!rows.front().contains("model"))
     throw InputError(fmt::format("{}: no column 'model'", (folder / "params.csv").string()));
   Scorecard scorecard(form);
-  for (const TableRow& row : rows)
+  for (const CsvRow& row : rows)
     scorecard.add(outcome_of(row, folder));
   return scorecard.close();
 }

@@ -39,7 +39,11 @@ GpuSpec any_gpu() {
   gpu.name = any_of<std::string>({"H100", "a \"quoted\" name", "1e9", "null", "true"});
   gpu.memory_bytes = *rc::gen::inRange<std::int64_t>(1, std::int64_t{1} << 50);
   gpu.memory_bandwidth_bytes_per_s = any_rate();
+  gpu.compute_capability = any_of({std::string(), std::string("9.0")});
+  gpu.multiprocessors = any_of({0, 108});
   gpu.matmul_flops_bf16 = any_of({0.0, any_rate()});
+  gpu.reachable_matmul_flops_bf16 = any_of({0.0, any_rate()});
+  gpu.matmul_flops_fp8 = any_of({0.0, any_rate()});
   gpu.matmul_flops_fp32 = any_rate();
   gpu.link_bytes_per_s = any_of({0.0, any_rate()});
   gpu.pcie_bytes_per_s = any_rate();
@@ -154,6 +158,8 @@ TrainingJob any_training() {
       any_of({GradientAccumulation::Sync::Every, GradientAccumulation::Sync::Last})};
   training.activation_checkpointing = any_checkpointing();
   training.attention = any_of({AttentionKind::Sdpa, AttentionKind::Eager});
+  training.attention_kernel =
+      any_of({AttentionKernel::Flash2, AttentionKernel::Flash3, AttentionKernel::FlashUnmasked});
   training.loss_chunks = *rc::gen::inRange(1, 100);
   training.schedule = {any_of({Schedule::Constant, Schedule::Linear, Schedule::Cosine}),
                        *rc::gen::inRange(0, 10'000'001), any_share()};

@@ -12,7 +12,7 @@ namespace shardplan {
 namespace {
 
 const CostConstants kCosts{.matmul_efficiency = 0.8,
-                           .attention_efficiency = 0.5,
+                           .attention = {.flash2 = 0.5},
                            .memory_efficiency = 0.8,
                            .kernel_latency_s = 1e-6,
                            .collective_latency_s = 1e-5,

@@ -16,10 +16,13 @@ namespace {
 using testing::random_plan;
 
 const CostConstants kCosts{.matmul_efficiency = 0.8,
-                           .attention_efficiency = 0.5,
+                           .attention = {.flash2 = 0.5},
                            .memory_efficiency = 0.8,
                            .kernel_latency_s = 1e-6,
+                           .host_issue_s = 1e-6,
+                           .host_collective_s = 1e-5,
                            .collective_latency_s = 1e-5,
+                           .collective_compute_share = 0.15,
                            .collective_protocols = {{.name = "ring", .rate_share = 0.8}},
                            .device_context_bytes = 100,
                            .communicator_bytes = 10};
@@ -50,6 +53,7 @@ RC_GTEST_PROP(Simulate, AFasterGpuMakesNothingLater, ()) {
   faster.job.cluster.gpu.memory_bandwidth_bytes_per_s *= *rc::gen::inRange(1, 5);
   faster.job.cluster.gpu.matmul_flops_fp32 *= *rc::gen::inRange(1, 5);
   faster.job.cluster.gpu.matmul_flops_bf16 *= *rc::gen::inRange(1, 5);
+  faster.job.cluster.gpu.reachable_matmul_flops_bf16 = faster.job.cluster.gpu.matmul_flops_bf16;
   expect_no_later(faster, slower);
 }
 

@@ -7,10 +7,8 @@
 namespace shardplan {
 namespace {
 
-const CostConstants kIdeal{.matmul_efficiency = 1,
-                           .attention_efficiency = 1,
-                           .memory_efficiency = 1,
-                           .collective_protocols = {{.name = "ring"}}};
+const CostConstants kIdeal{
+    .matmul_efficiency = 1, .memory_efficiency = 1, .collective_protocols = {{.name = "ring"}}};
 constexpr NetworkSpec kNetwork{.intra_node_bytes_per_s = 100,
                                .intra_node_latency_s = 0.001,
                                .inter_node_bytes_per_s = 10,
@@ -172,8 +170,56 @@ TEST_F(ComputeCost, AttentionHasItsOwnEfficiency) {
                                                {Attribute::HeadDim, 10}}}};
   CostConstants costs = kIdeal;
   costs.matmul_efficiency = 0.5;
-  costs.attention_efficiency = 0.25;
+  costs.attention.flash2 = 0.25;
+  costs.attention.flash2_asynchronous = 0.125;
   EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 4.0 * 5 * 10 / 25);
+  plan_.job.cluster.gpu.compute_capability = "9.0";
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 4.0 * 5 * 10 / 12.5);
+  plan_.job.training.attention_kernel = AttentionKernel::Flash3;
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 4.0 * 5 * 10 / 100);
+}
+
+TEST_F(ComputeCost, AttentionThatSkipsNothingTakesTwice) {
+  const Instruction step{.reads = {buffer(1)},
+                         .writes = {buffer(1)},
+                         .operation = Compute{Kernel::Attention,
+                                              {{Attribute::Batch, 1},
+                                               {Attribute::Time, 99},
+                                               {Attribute::Heads, 1},
+                                               {Attribute::HeadDim, 10}}}};
+  const Seconds causal = compute_time(plan_, step, kIdeal);
+  plan_.job.training.attention_kernel = AttentionKernel::FlashUnmasked;
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, kIdeal), causal * 99 / 50);
+}
+
+TEST_F(ComputeCost, AMeasuredRateCountsBeforeTheDatasheets) {
+  const Instruction step =
+      linear(buffer(200, Dtype::BFloat16), buffer(600, Dtype::BFloat16), buffer(300));
+  plan_.job.cluster.gpu.reachable_matmul_flops_bf16 = 300;
+  CostConstants costs = kIdeal;
+  costs.unmeasured_matmul_share = 0.5;
+  costs.asynchronous_matmul_share = 0.25;
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 12000.0 / 300);
+  plan_.job.cluster.gpu.reachable_matmul_flops_bf16 = 0;
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 12000.0 / 200);
+  plan_.job.cluster.gpu.compute_capability = "10.0";
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 12000.0 / 50);
+}
+
+TEST_F(ComputeCost, TilesAndWavesThatAreNotFullAreLost) {
+  const Instruction step = linear(buffer(200), buffer(600), buffer(300));  // 10 x 30, inner 20
+  CostConstants costs = kIdeal;
+  costs.product_tiles = {{.rows = 8, .columns = 32, .share = 1}};
+  plan_.job.cluster.gpu.multiprocessors = 4;
+  // 2 x 1 tiles cover 16 x 32 elements; half of 4 multiprocessors work, or all on 2 parts of the
+  // inner extent.
+  const double covered = 10.0 * 30 / (16 * 32);
+  costs.product_split_share = 0.75;
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 120 / (covered * 0.75));
+  costs.product_split_share = 0.25;
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 120 / (covered * 0.5));
+  costs.product_ramp_elems = 60;  // 20 of 80
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 120 / (covered * 0.5 * 0.25));
 }
 
 TEST_F(ComputeCost, NarrowTypesRunAtTheirOwnRate) {

@@ -3,6 +3,10 @@
 #include "kernels/cpu/reduce.h"
 #include "tests/unit/kernel_testing.h"
 
+/// Read by LeakSanitizer: LLVM's OpenMP keeps descriptors of threads that a smaller pool left.
+extern "C" const char* __lsan_default_suppressions();  // NOLINT(bugprone-reserved-identifier)
+extern "C" const char* __lsan_default_suppressions() { return "leak:libomp.so"; }  // NOLINT
+
 namespace shardplan::cpu {
 namespace {
 

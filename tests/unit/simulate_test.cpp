@@ -17,7 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const CostConstants kIdeal{.matmul_efficiency = 1,
-                           .attention_efficiency = 1,
                            .memory_efficiency = 1,
                            .collective_protocols = {{.name = "ring"}},
                            .device_context_bytes = 1000,

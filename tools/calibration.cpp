@@ -1,0 +1,162 @@
+#include "tools/calibration.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <thread>
+
+#include "simulator/simulate.h"
+
+namespace shardplan {
+namespace {
+
+using Of = FreeConstant::Of;
+constexpr std::array kFree{
+    FreeConstant{"cuda.matmul_efficiency", Of::Others, 0.88, 0.15, 1,
+                 &CostConstants::matmul_efficiency},
+    FreeConstant{"torch-eager.matmul_efficiency", Of::Torch, 0.88, 0.15, 1,
+                 &CostConstants::matmul_efficiency},
+    FreeConstant{"cuda.asynchronous_matmul_share", Of::All, 0.92, 0.1, 1,
+                 &CostConstants::asynchronous_matmul_share},
+    FreeConstant{"cuda.attention_scale", Of::All, 1, 0.3, 1.4, nullptr},
+    FreeConstant{"cuda.memory_efficiency", Of::All, 0.85, 0.1, 1,
+                 &CostConstants::memory_efficiency},
+};
+
+constexpr double kSquareBelow = 0.05;  // of an error; beyond it counts as it is, not its square
+constexpr double kPriorWeight = 0.0004;
+constexpr double kLeastEvidence = 4 * kPriorWeight;  // of a constant: what two deviations cost
+constexpr double kFirstStep = 0.12;                  // of a constant's logarithm
+constexpr double kLastStep = 0.004;
+constexpr double kLeastGain = 1e-6;
+
+/// Runs `work(i)` for every i below `count` on all cores.
+void for_each(std::size_t count, const std::function<void(std::size_t)>& work) {
+  std::atomic<std::size_t> next{0};
+  std::vector<std::jthread> threads;
+  for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t)
+    threads.emplace_back([&] {
+      for (std::size_t i = next++; i < count; i = next++)
+        work(i);
+    });
+}
+
+double huber(double error) {
+  const double size = std::abs(error);
+  return size < kSquareBelow ? size * size / (2 * kSquareBelow) : size - kSquareBelow / 2;
+}
+
+/// The loss that a fit makes small.
+class Loss {
+ public:
+  Loss(const std::vector<const MeasuredTraining*>& trainings, const Hardware& hardware)
+      : trainings_(trainings), hardware_(hardware) {
+    std::map<std::string, int> sizes;
+    for (const MeasuredTraining* training : trainings)
+      ++sizes[training->family];
+    for (const MeasuredTraining* training : trainings)
+      weights_.push_back(1 / std::sqrt(sizes[training->family]));
+  }
+
+  double operator()(const Constants& values) const {
+    const std::vector<double> errors = errors_with(trainings_, hardware_, values);
+    double sum = 0;
+    double weights = 0;
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      sum += weights_[i] * huber(std::log1p(errors[i]));
+      weights += weights_[i];
+    }
+    double away = 0;
+    for (std::size_t c = 0; c < values.size(); ++c)
+      away += std::pow(std::log(values[c] / kFree[c].prior) / kFree[c].deviation, 2);
+    return sum / weights + kPriorWeight * away;
+  }
+
+ private:
+  const std::vector<const MeasuredTraining*>& trainings_;
+  const Hardware& hardware_;
+  std::vector<double> weights_;
+};
+
+Constants moved(Constants values, std::size_t constant, double step) {
+  values[constant] = std::min(kFree[constant].most, values[constant] * std::exp(step));
+  return values;
+}
+
+/// Goes along each constant that `may_move` in turn, as long as that makes the loss smaller.
+Constants descend(const Loss& loss, Constants values, const std::vector<bool>& may_move,
+                  const std::function<void()>& on_turn) {
+  std::vector<double> steps;
+  for (const bool moves : may_move)
+    steps.push_back(moves ? kFirstStep : 0);
+  double best = loss(values);
+  while (*std::ranges::max_element(steps) >= kLastStep) {
+    on_turn();
+    for (std::size_t c = 0; c < steps.size(); ++c) {
+      if (steps[c] < kLastStep) continue;
+      bool better = false;
+      for (const double step : {steps[c], -steps[c]}) {
+        const Constants tried = moved(values, c, step);
+        const double there = loss(tried);
+        if (there >= best - kLeastGain) continue;
+        best = there;
+        values = tried;
+        better = true;
+        break;
+      }
+      steps[c] *= better ? 1.4 : 0.5;
+    }
+  }
+  return values;
+}
+
+/// Which constants the trainings tell: the loss grows by more than the priors' share of it when one
+/// of them moves to either side.
+std::vector<bool> identified_by(const Loss& loss, const Constants& values) {
+  const double best = loss(values);
+  std::vector<bool> identified;
+  for (std::size_t c = 0; c < kFree.size(); ++c) {
+    const double below = loss(moved(values, c, -kFree[c].deviation));
+    identified.push_back(below - best > kLeastEvidence);
+  }
+  return identified;
+}
+
+}  // namespace
+
+std::span<const FreeConstant> free_constants() { return kFree; }
+
+std::vector<double> errors_with(const std::vector<const MeasuredTraining*>& trainings,
+                                const Hardware& hardware, const Constants& values) {
+  std::vector<double> errors(trainings.size());
+  for_each(trainings.size(), [&](std::size_t i) {
+    const MeasuredTraining& training = *trainings[i];
+    CostConstants costs = hardware.costs(training.plan.profile);
+    for (std::size_t c = 0; c < values.size(); ++c)
+      if (kFree[c].is_of(training.plan.profile)) kFree[c].in(costs) = values[c];
+    const auto time = simulate_time(training.plan, costs);
+    errors[i] = time ? time->tokens_per_s_per_gpu / training.tokens_per_s_per_gpu - 1 : -1;
+  });
+  return errors;
+}
+
+Fit fit_constants(const std::vector<const MeasuredTraining*>& trainings, const Hardware& hardware,
+                  const Constants& start, const std::function<void()>& on_turn) {
+  const Loss loss(trainings, hardware);
+  Constants priors;
+  for (const FreeConstant& constant : kFree)
+    priors.push_back(constant.prior);
+  Fit fit;
+  const std::vector<bool> all(kFree.size(), true);
+  fit.values = descend(loss, start.empty() ? priors : start, all, on_turn);
+  fit.identified = identified_by(loss, fit.values);
+  if (fit.identified == all) return fit;
+  for (std::size_t c = 0; c < kFree.size(); ++c)
+    if (!fit.identified[c]) fit.values[c] = priors[c];
+  fit.values = descend(loss, fit.values, fit.identified, on_turn);
+  return fit;
+}
+
+}  // namespace shardplan

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shardplan {
+
+/// How a framework of published measurements trains where a row does not say it: an entry of
+/// plans/frameworks.yaml. Settings are those of --set.
+struct Framework {
+  std::vector<std::string> names;  // parts of what rows call it
+  std::vector<std::string> settings;
+  std::vector<std::string> eager;     // in addition, without compilation
+  std::vector<std::string> compiled;  // in addition, with it
+  std::string selective;      // value of training.activation_checkpointing; empty: not known
+  std::string checkpointing;  // its usual mode; empty: not known
+};
+
+/// The entries below `folder` (see data_folder()). Throws InputError.
+std::vector<Framework> read_frameworks(const std::string& folder);
+
+/// The first that `name` means; nullptr when none does.
+const Framework* find_framework(const std::vector<Framework>& frameworks, std::string_view name);
+
+}  // namespace shardplan

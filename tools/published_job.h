@@ -1,0 +1,43 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plans/hardware.h"
+#include "plans/job.h"
+#include "plans/model_graph.h"
+#include "tools/csv_table.h"
+#include "tools/frameworks.h"
+
+namespace shardplan {
+
+/// A row of published measurements cannot become a job: what() says why.
+class NotExpressed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The training that a row of published measurements describes.
+struct PublishedJob {
+  Job job;
+  ModelGraph model;
+  std::vector<std::string> assumed;  // what the row does not say and its speed depends on
+
+  bool leaves_open(std::string_view what) const;
+};
+
+/// Reads a row with the columns of the published tables: gpu_key, framework, layers, d_model, ...;
+/// empty cells are not stated. Throws NotExpressed.
+PublishedJob published_job(const CsvRow& row, const std::vector<Framework>& frameworks,
+                           const Hardware& hardware);
+
+/// The content of a cell; empty when the table has no such column.
+std::string cell_of(const CsvRow& row, const std::string& column);
+/// The number in a cell; 0 when it holds none.
+double number_of(const CsvRow& row, const std::string& column);
+/// The stated figure, else the one that the table derives from others; 0: neither.
+double stated_or_derived(const CsvRow& row, const std::string& column);
+
+}  // namespace shardplan

@@ -1,0 +1,28 @@
+#include <fmt/format.h>
+
+#include "tools/answers_json.h"
+#include "tools/commands.h"
+#include "tools/progress_bar.h"
+#include "tools/score.h"
+#include "tools/score_text.h"
+
+namespace shardplan {
+
+int score_command(const ScoreOptions& options) {
+  const Hardware hardware = Hardware::read(data_folder());
+  const std::vector<Framework> frameworks = read_frameworks(data_folder());
+  const std::vector<CsvRow> rows = read_csv(options.table);
+  Score result;
+  {
+    ProgressBar bar("Scoring", static_cast<std::int64_t>(rows.size()), 1.0);
+    result = score(rows, frameworks, hardware,
+                   [&](std::size_t row) { bar.show(static_cast<std::int64_t>(row), "rows"); });
+  }
+  if (options.json)
+    fmt::print("{}\n", score_json(result));
+  else
+    fmt::print("{}\n{}", figures_text(result, 0), summary_text(result));
+  return kYes;
+}
+
+}  // namespace shardplan

@@ -1,0 +1,84 @@
+#include "tools/score_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "plans/units.h"
+#include "tools/table.h"
+
+namespace shardplan {
+namespace {
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+std::string amount_text(const ScoredFigure& figure, double amount) {
+  return figure.quantity == Quantity::PeakMemory ? format_bytes(std::llround(amount))
+                                                 : fmt::format("{:.0f} tokens/s", amount);
+}
+
+void add_summary(Table& table, const std::string& name,
+                 const std::vector<const ScoredFigure*>& figures) {
+  if (figures.empty()) return;
+  const ErrorSummary summary = summary_of(figures);
+  table.add({name, fmt::format("{}", summary.rows), percent(summary.median), percent(summary.p90),
+             percent(summary.worst), fmt::format("{:+.1f} %", 100 * summary.median_error)});
+}
+
+std::string errors_text(const Score& score, Quantity quantity) {
+  const auto all = figures_of(score, quantity);
+  if (all.empty()) return "";
+  Table table({{fmt::format("{}: error", to_string(quantity)), Align::Left},
+               {"rows"},
+               {"median"},
+               {"90th"},
+               {"worst"},
+               {"median with sign"}});
+  add_summary(table, "all", all);
+  add_summary(table, "nothing assumed", figures_of(score, quantity, [](const ScoredFigure& figure) {
+                return figure.assumed.empty();
+              }));
+  std::vector<std::string> groups;
+  for (const ScoredFigure* figure : all)
+    if (std::ranges::find(groups, figure->group) == groups.end()) groups.push_back(figure->group);
+  for (const std::string& group : groups)
+    add_summary(table, group, figures_of(score, quantity, [&](const ScoredFigure& figure) {
+                  return figure.group == group;
+                }));
+  return table.text();
+}
+
+std::string reasons_text(const Score& score) {
+  if (score.not_expressed.empty()) return "";
+  std::map<std::string, int> counts;
+  for (const NotScored& row : score.not_expressed)
+    ++counts[row.reason];
+  Table table({{"rows"}, {"not expressed, because", Align::Left}});
+  for (const auto& [reason, count] : counts)
+    table.add({fmt::format("{}", count), reason});
+  return table.text();
+}
+
+}  // namespace
+
+std::string figures_text(const Score& score, double least_error) {
+  Table table(
+      {{"row", Align::Left}, {"predicted"}, {"measured"}, {"error"}, {"assumed", Align::Left}});
+  for (const ScoredFigure& figure : score.figures)
+    if (std::abs(figure.error()) >= least_error)
+      table.add({figure.id, amount_text(figure, figure.predicted),
+                 amount_text(figure, figure.measured),
+                 fmt::format("{:+.1f} %", 100 * figure.error()),
+                 fmt::format("{}", fmt::join(figure.assumed, ", "))});
+  return table.text();
+}
+
+std::string summary_text(const Score& score) {
+  return errors_text(score, Quantity::TokensPerSecond) + errors_text(score, Quantity::PeakMemory) +
+         reasons_text(score);
+}
+
+}  // namespace shardplan
