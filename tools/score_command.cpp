@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "plans/error.h"
 #include "tools/answers_json.h"
 #include "tools/commands.h"
 #include "tools/progress_bar.h"
@@ -18,6 +19,11 @@ int score_command(const ScoreOptions& options) {
     result = score(rows, frameworks, hardware,
                    [&](std::size_t row) { bar.show(static_cast<std::int64_t>(row), "rows"); });
   }
+  if (result.figures.empty() && result.not_expressed.empty())
+    throw InputError(
+        fmt::format("{}: no row has a figure in one of the columns "
+                    "tokens_per_s_per_gpu and peak_memory_GiB",
+                    options.table));
   if (options.json)
     fmt::print("{}\n", score_json(result));
   else
