@@ -43,15 +43,11 @@ Json json_of(const Finding& finding) {
 }
 
 Json json_of(const ErrorSummary& summary) {
-  if (summary.rows == 0)
-    return {{"rows", 0},
-            {"median_abs_error", Json()},
-            {"p90_abs_error", Json()},
-            {"worst_abs_error", Json()}};
+  const auto known = [&](double error) { return summary.rows > 0 ? Json(error) : Json(); };
   return {{"rows", summary.rows},
-          {"median_abs_error", summary.median},
-          {"p90_abs_error", summary.p90},
-          {"worst_abs_error", summary.worst}};
+          {"median_abs_error", known(summary.median)},
+          {"p90_abs_error", known(summary.p90)},
+          {"worst_abs_error", known(summary.worst)}};
 }
 
 }  // namespace

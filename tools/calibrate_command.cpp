@@ -5,8 +5,8 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <utility>
 
-#include "planner/planner.h"
 #include "plans/error.h"
 #include "tools/calibration.h"
 #include "tools/commands.h"
@@ -14,6 +14,7 @@
 #include "tools/progress_bar.h"
 #include "tools/published_job.h"
 #include "tools/score.h"
+#include "tools/score_text.h"
 #include "tools/table.h"
 
 namespace shardplan {
@@ -31,12 +32,11 @@ std::vector<MeasuredTraining> planned(const std::vector<CsvRow>& rows, const Har
     const double speed = stated_or_derived(rows[r], "tokens_per_s_per_gpu");
     if (speed <= 0) continue;
     try {
-      const PublishedJob published = published_job(rows[r], frameworks, hardware);
+      PublishedPlan published = published_plan(rows[r], frameworks, hardware);
       if (published.leaves_open("activation checkpointing")) continue;
-      trainings.push_back({cell_of(rows[r], "id"), cell_of(rows[r], "family"),
-                           make_plan(published.job, published.model), speed});
-    } catch (const NotExpressed&) {
-    } catch (const InputError&) {  // what the planner does not support yet
+      trainings.push_back(
+          {cell_of(rows[r], "id"), cell_of(rows[r], "family"), std::move(published.plan), speed});
+    } catch (const NotExpressed&) {  // `score` lists these
     }
   }
   return trainings;
@@ -97,17 +97,6 @@ void print_constants(const Fit& fit, const std::optional<LeftOut>& left) {
   fmt::print("{}\n", table.text());
 }
 
-void print_errors(const std::vector<std::pair<std::string, std::vector<double>>>& fits) {
-  Table table({{"error of tokens/s", Align::Left}, {"rows"}, {"median"}, {"90th"}, {"worst"}});
-  for (const auto& [name, errors] : fits) {
-    const ErrorSummary summary = summary_of(errors);
-    table.add({name, fmt::format("{}", summary.rows), fmt::format("{:.1f} %", 100 * summary.median),
-               fmt::format("{:.1f} %", 100 * summary.p90),
-               fmt::format("{:.1f} %", 100 * summary.worst)});
-  }
-  fmt::print("{}", table.text());
-}
-
 }  // namespace
 
 int calibrate_command(const CalibrateOptions& options) {
@@ -132,11 +121,10 @@ int calibrate_command(const CalibrateOptions& options) {
   for (const FreeConstant& constant : free_constants())
     believed.push_back(constant.prior);
   print_constants(fit, left);
-  std::vector<std::pair<std::string, std::vector<double>>> fits{
-      {"as believed", errors_with(all, hardware, believed)},
-      {"fitted", errors_with(all, hardware, fit.values)}};
-  if (left) fits.emplace_back("families left out", left->errors);
-  print_errors(fits);
+  std::vector<NamedSummary> fits{{"as believed", summary_of(errors_with(all, hardware, believed))},
+                                 {"fitted", summary_of(errors_with(all, hardware, fit.values))}};
+  if (left) fits.push_back({"families left out", summary_of(left->errors)});
+  fmt::print("{}", errors_text("error of tokens/s", fits));
   return kYes;
 }
 

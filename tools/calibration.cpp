@@ -15,14 +15,15 @@ namespace {
 using Of = FreeConstant::Of;
 constexpr std::array kFree{
     FreeConstant{"cuda.matmul_efficiency", Of::Others, 0.88, 0.15, 1,
-                 &CostConstants::matmul_efficiency},
+                 [](CostConstants& costs) -> double& { return costs.matmul_efficiency; }},
     FreeConstant{"torch-eager.matmul_efficiency", Of::Torch, 0.88, 0.15, 1,
-                 &CostConstants::matmul_efficiency},
+                 [](CostConstants& costs) -> double& { return costs.matmul_efficiency; }},
     FreeConstant{"cuda.asynchronous_matmul_share", Of::All, 0.92, 0.1, 1,
-                 &CostConstants::asynchronous_matmul_share},
-    FreeConstant{"cuda.attention_scale", Of::All, 1, 0.3, 1.4, nullptr},
+                 [](CostConstants& costs) -> double& { return costs.asynchronous_matmul_share; }},
+    FreeConstant{"cuda.attention_scale", Of::All, 1, 0.3, 1.4,
+                 [](CostConstants& costs) -> double& { return costs.attention.scale; }},
     FreeConstant{"cuda.memory_efficiency", Of::All, 0.85, 0.1, 1,
-                 &CostConstants::memory_efficiency},
+                 [](CostConstants& costs) -> double& { return costs.memory_efficiency; }},
 };
 
 constexpr double kSquareBelow = 0.05;  // of an error; beyond it counts as it is, not its square

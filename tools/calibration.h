@@ -19,13 +19,10 @@ struct FreeConstant {
   double prior = 1;
   double deviation = 0.1;  // of the logarithm
   double most = 1;
-  double CostConstants::*place = nullptr;  // nullptr: attention's scale
+  double& (*in)(CostConstants& costs) = nullptr;
 
   bool is_of(Profile profile) const {
     return of == Of::All || (of == Of::Torch) == is_torch(profile);
-  }
-  double& in(CostConstants& costs) const {
-    return place == nullptr ? costs.attention.scale : costs.*place;
   }
 };
 

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "planner/model.h"
+#include "planner/planner.h"
 #include "plans/error.h"
 #include "plans/job_reader.h"
 #include "plans/setting.h"
@@ -113,19 +114,28 @@ GpuSpec gpu_of(const CsvRow& row, const Hardware& hardware, std::vector<std::str
   }
 }
 
+/// A whole number that a text has before a place, and where it begins.
+struct NumberBefore {
+  double number = 0;  // 0: there is none
+  std::size_t begin = 0;
+};
+NumberBefore number_before(const std::string& text, std::size_t end) {
+  NumberBefore before;
+  before.begin = text.find_last_not_of("0123456789", end - 1) + 1;
+  std::from_chars(text.data() + before.begin, text.data() + end, before.number);
+  return before;
+}
+
 /// Bytes a second of a node's network cards: "400 Gb/s", "4 x 100 Gb RoCE per node", "RDMA 400 Gb/s
 /// per GPU"; nothing when there is no such figure.
 std::optional<double> inter_node_rate(const std::string& text, int gpus_per_node) {
   const std::size_t unit = text.find(" Gb");
-  if (unit == std::string::npos) return std::nullopt;
-  const std::size_t begin = text.find_last_not_of("0123456789", unit - 1) + 1;
-  double gigabits = 0;
-  std::from_chars(text.data() + begin, text.data() + unit, gigabits);
+  if (unit == std::string::npos || unit == 0) return std::nullopt;
+  const auto [card, begin] = number_before(text, unit);
+  double gigabits = card;
   const std::size_t times = text.rfind(" x ", begin);
-  if (times != std::string::npos && times + 3 == begin) {
-    const std::size_t first = text.find_last_not_of("0123456789", times - 1) + 1;
-    gigabits *= std::strtod(text.c_str() + first, nullptr);
-  }
+  if (times != std::string::npos && times > 0 && times + 3 == begin)
+    gigabits *= number_before(text, times).number;
   if (contains(text, "per GPU")) gigabits *= gpus_per_node;
   return gigabits > 0 ? std::optional(gigabits * 1e9 / 8) : std::nullopt;
 }
@@ -238,7 +248,7 @@ double stated_or_derived(const CsvRow& row, const std::string& column) {
   return stated > 0 ? stated : number_of(row, "derived_" + column);
 }
 
-bool PublishedJob::leaves_open(std::string_view what) const {
+bool PublishedPlan::leaves_open(std::string_view what) const {
   return std::ranges::find(assumed, what) != assumed.end();
 }
 
@@ -259,6 +269,16 @@ PublishedJob published_job(const CsvRow& row, const std::vector<Framework>& fram
     cannot(error.what());
   }
   return published;
+}
+
+PublishedPlan published_plan(const CsvRow& row, const std::vector<Framework>& frameworks,
+                             const Hardware& hardware) {
+  PublishedJob published = published_job(row, frameworks, hardware);
+  try {
+    return {make_plan(published.job, published.model), std::move(published.assumed)};
+  } catch (const InputError& error) {
+    cannot(error.what());
+  }
 }
 
 }  // namespace shardplan

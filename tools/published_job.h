@@ -8,6 +8,7 @@
 #include "plans/hardware.h"
 #include "plans/job.h"
 #include "plans/model_graph.h"
+#include "plans/plan.h"
 #include "tools/csv_table.h"
 #include "tools/frameworks.h"
 
@@ -24,14 +25,23 @@ struct PublishedJob {
   Job job;
   ModelGraph model;
   std::vector<std::string> assumed;  // what the row does not say and its speed depends on
-
-  bool leaves_open(std::string_view what) const;
 };
 
 /// Reads a row with the columns of the published tables: gpu_key, framework, layers, d_model, ...;
 /// empty cells are not stated. Throws NotExpressed.
 PublishedJob published_job(const CsvRow& row, const std::vector<Framework>& frameworks,
                            const Hardware& hardware);
+
+/// What such a row's training becomes. Throws NotExpressed, also for what the planner does not
+/// support.
+struct PublishedPlan {
+  Plan plan;
+  std::vector<std::string> assumed;  // as in PublishedJob
+
+  bool leaves_open(std::string_view what) const;
+};
+PublishedPlan published_plan(const CsvRow& row, const std::vector<Framework>& frameworks,
+                             const Hardware& hardware);
 
 /// The content of a cell; empty when the table has no such column.
 std::string cell_of(const CsvRow& row, const std::string& column);

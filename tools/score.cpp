@@ -4,8 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "planner/planner.h"
-#include "plans/error.h"
 #include "plans/names.h"
 #include "simulator/simulate.h"
 #include "tools/prediction_text.h"
@@ -35,8 +33,8 @@ void score_row(const CsvRow& row, const std::vector<Framework>& frameworks,
   const double speed = stated_or_derived(row, "tokens_per_s_per_gpu");
   const double peak = stated_or_derived(row, "peak_memory_GiB") * kGiB;
   if (speed <= 0 && peak <= 0) return;
-  const PublishedJob published = published_job(row, frameworks, hardware);
-  const Plan plan = make_plan(published.job, published.model);
+  const PublishedPlan published = published_plan(row, frameworks, hardware);
+  const Plan& plan = published.plan;
   const Report report = simulate(plan, hardware.costs(plan.profile));
   ScoredFigure figure;
   figure.id = cell_of(row, "id");
@@ -79,8 +77,6 @@ Score score(const std::vector<CsvRow>& rows, const std::vector<Framework>& frame
       score_row(rows[r], frameworks, hardware, score);
     } catch (const NotExpressed& reason) {
       score.not_expressed.push_back({cell_of(rows[r], "id"), reason.what()});
-    } catch (const InputError& error) {
-      score.not_expressed.push_back({cell_of(rows[r], "id"), error.what()});
     }
   }
   return score;

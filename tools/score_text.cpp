@@ -20,35 +20,22 @@ std::string amount_text(const ScoredFigure& figure, double amount) {
                                                  : fmt::format("{:.0f} tokens/s", amount);
 }
 
-void add_summary(Table& table, const std::string& name,
-                 const std::vector<const ScoredFigure*>& figures) {
-  if (figures.empty()) return;
-  const ErrorSummary summary = summary_of(figures);
-  table.add({name, fmt::format("{}", summary.rows), percent(summary.median), percent(summary.p90),
-             percent(summary.worst), fmt::format("{:+.1f} %", 100 * summary.median_error)});
-}
-
-std::string errors_text(const Score& score, Quantity quantity) {
-  const auto all = figures_of(score, quantity);
-  if (all.empty()) return "";
-  Table table({{fmt::format("{}: error", to_string(quantity)), Align::Left},
-               {"rows"},
-               {"median"},
-               {"90th"},
-               {"worst"},
-               {"median with sign"}});
-  add_summary(table, "all", all);
-  add_summary(table, "nothing assumed", figures_of(score, quantity, [](const ScoredFigure& figure) {
-                return figure.assumed.empty();
-              }));
+std::string errors_of(const Score& score, Quantity quantity) {
+  std::vector<NamedSummary> summaries;
+  const auto add = [&](const std::string& name,
+                       const std::function<bool(const ScoredFigure&)>& is_wanted) {
+    const ErrorSummary summary = summary_of(figures_of(score, quantity, is_wanted));
+    if (summary.rows > 0) summaries.push_back({name, summary});
+  };
+  add("all", [](const ScoredFigure&) { return true; });
+  if (summaries.empty()) return "";
+  add("nothing assumed", [](const ScoredFigure& figure) { return figure.assumed.empty(); });
   std::vector<std::string> groups;
-  for (const ScoredFigure* figure : all)
+  for (const ScoredFigure* figure : figures_of(score, quantity))
     if (std::ranges::find(groups, figure->group) == groups.end()) groups.push_back(figure->group);
   for (const std::string& group : groups)
-    add_summary(table, group, figures_of(score, quantity, [&](const ScoredFigure& figure) {
-                  return figure.group == group;
-                }));
-  return table.text();
+    add(group, [&](const ScoredFigure& figure) { return figure.group == group; });
+  return errors_text(fmt::format("{}: error", to_string(quantity)), summaries);
 }
 
 std::string reasons_text(const Score& score) {
@@ -64,6 +51,15 @@ std::string reasons_text(const Score& score) {
 
 }  // namespace
 
+std::string errors_text(const std::string& of_what, const std::vector<NamedSummary>& summaries) {
+  Table table(
+      {{of_what, Align::Left}, {"rows"}, {"median"}, {"90th"}, {"worst"}, {"median with sign"}});
+  for (const auto& [name, summary] : summaries)
+    table.add({name, fmt::format("{}", summary.rows), percent(summary.median), percent(summary.p90),
+               percent(summary.worst), fmt::format("{:+.1f} %", 100 * summary.median_error)});
+  return table.text();
+}
+
 std::string figures_text(const Score& score, double least_error) {
   Table table(
       {{"row", Align::Left}, {"predicted"}, {"measured"}, {"error"}, {"assumed", Align::Left}});
@@ -77,7 +73,7 @@ std::string figures_text(const Score& score, double least_error) {
 }
 
 std::string summary_text(const Score& score) {
-  return errors_text(score, Quantity::TokensPerSecond) + errors_text(score, Quantity::PeakMemory) +
+  return errors_of(score, Quantity::TokensPerSecond) + errors_of(score, Quantity::PeakMemory) +
          reasons_text(score);
 }
 

@@ -8,6 +8,7 @@
 
 #include "planner/passes/recomputation.h"
 #include "plans/error.h"
+#include "plans/field_places.h"
 
 namespace shardplan::torch {
 namespace {
@@ -168,9 +169,9 @@ void ForwardPass::find_loss() {
     loss_from_ = process_.model.inputs_of(loss_from_).front();
   for (const Region& unit : units_)
     if (unit.first > loss_from_ || (unit.last >= loss_from_ && unit.last < operators() - 1))
-      throw InputError(
-          "training.loss.chunks: the head is in an FSDP unit without the loss, which is not "
-          "modelled for PyTorch yet");
+      throw FieldError("training.loss.chunks",
+                       "the head is in an FSDP unit without the loss, which is not modelled for "
+                       "PyTorch yet");
 }
 
 /// The operator itself, or the first one of the block or unit that it is in.
