@@ -100,7 +100,7 @@ TEST(Advice, NamesWhatDoesNotFitAndByHowMuch) {
 }
 
 TEST(Advice, PrefersTheFastestOfThoseThatFit) {
-  const auto rows = compared(job_with(Bytes{1} << 30),
+  const auto rows = compared(job_with(Bytes{64} << 20),
                              {Strategy::Ddp, Strategy::ShardGradOp, Strategy::FullShard});
   const std::string sentence = advice(rows, hardware());
   EXPECT_THAT(sentence, HasSubstr(": all fit; it is "));
@@ -126,7 +126,7 @@ TEST(Remedies, PutWhatFitsFirst) {
 }
 
 TEST(ModelState, ShrinksWithTheShardGroup) {
-  const auto rows = compared(job_with(Bytes{1} << 30), {Strategy::Ddp, Strategy::FullShard});
+  const auto rows = compared(job_with(Bytes{64} << 20), {Strategy::Ddp, Strategy::FullShard});
   EXPECT_NEAR(static_cast<double>(model_state_bytes(rows[0].plan)),
               4.0 * static_cast<double>(model_state_bytes(rows[1].plan)), 4096);
 }
