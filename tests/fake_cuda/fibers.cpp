@@ -1,8 +1,11 @@
-// Threads of a block as fibers of the host thread that runs it.
+// Threads of a block as fibers of the host thread that runs it, which holds the machine's lock.
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "tests/fake_cuda/machine.h"
 
@@ -24,14 +27,14 @@ fake_cuda_switch:
 #include <ucontext.h>
 #endif
 
-constinit thread_local dim3 threadIdx;
-constinit thread_local dim3 blockIdx;
-constinit thread_local dim3 blockDim;
-constinit thread_local dim3 gridDim;
+dim3 threadIdx;
+dim3 blockIdx;
+dim3 blockDim;
+dim3 gridDim;
 
 namespace fake_cuda {
 
-constinit thread_local Lane* lane = nullptr;
+Lane* lane = nullptr;
 
 namespace {
 
@@ -39,11 +42,7 @@ constexpr int kMostThreads = 1024;
 constexpr std::size_t kStackBytes = std::size_t{64} << 10;
 constexpr std::size_t kStagger = 320;  // bytes, so that stacks do not meet in the cache's sets
 
-enum class State { Runs, AtBlockBarrier, AtWarpBarrier, Done };
-
 struct Fiber : Lane {
-  State state = State::Runs;
-  unsigned mask = 0;  // of the warp barrier that it waits at
 #if defined(__x86_64__)
   void* stack = nullptr;
 #else
@@ -51,7 +50,25 @@ struct Fiber : Lane {
 #endif
 };
 
-/// The fibers of one host thread.
+/// Lanes of a warp by what they do, as bits.
+struct Warp {
+  unsigned exist = 0;
+  unsigned run = 0;
+  unsigned at_warp_barrier = 0;
+  unsigned mask = 0;  // of that barrier
+  unsigned at_block_barrier = 0;
+  std::array<Slots, 2> slots;
+
+  /// Lets lanes go on that all of the barrier's have waited for; false: some have not come.
+  bool release() {
+    const unsigned needed = mask & exist;
+    if (at_warp_barrier == 0 || (at_warp_barrier & needed) != needed) return false;
+    run = std::exchange(at_warp_barrier, 0);
+    return true;
+  }
+};
+
+/// The fibers of a block.
 class Block {
  public:
   Block()
@@ -59,7 +76,7 @@ class Block {
                                              PROT_READ | PROT_WRITE,
                                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))),
         fibers_(kMostThreads),
-        slots_(2 * kMostThreads / kWarp) {}
+        warps_(kMostThreads / kWarp) {}
   ~Block() { munmap(stacks_, kMostThreads * kStackBytes); }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
@@ -69,46 +86,63 @@ class Block {
     random_ = seed;
     threads_ = static_cast<int>(extent.x * extent.y * extent.z);
     for (int i = 0; i < threads_; ++i) {
+      const auto index = static_cast<unsigned>(i);
       fibers_[i].index = i;
-      fibers_[i].thread.x = i % extent.x;
-      fibers_[i].thread.y = i / extent.x % extent.y;
-      fibers_[i].thread.z = i / (extent.x * extent.y);
+      fibers_[i].thread.x = index % extent.x;
+      fibers_[i].thread.y = index / extent.x % extent.y;
+      fibers_[i].thread.z = index / (extent.x * extent.y);
     }
   }
 
   /// One block to its end; false: its threads wait for one another in vain.
   bool run() {
     done_ = 0;
+    const int warps = (threads_ + kWarp - 1) / kWarp;
+    for (int w = 0; w < warps; ++w) {
+      const int lanes = std::min(kWarp, threads_ - w * kWarp);
+      warps_[w].exist = warps_[w].run = lanes == kWarp ? ~0U : (1U << lanes) - 1;
+      warps_[w].at_warp_barrier = warps_[w].at_block_barrier = 0;
+    }
     for (int i = 0; i < threads_; ++i)
       prepare(i);
-    const int warps = (threads_ + kWarp - 1) / kWarp;
     while (done_ < threads_) {
-      bool ran = false;
       const int first = static_cast<int>(random() % static_cast<unsigned>(warps));
       for (int i = 0; i < warps; ++i)
-        ran |= run_warp((first + i) % warps);
-      if (!ran && !release_block()) return false;
+        run_warp((first + i) % warps);
+      if (done_ < threads_ && !release_block(warps)) return false;
     }
     return true;
   }
 
-  void leave(State state, unsigned mask) {
-    Fiber& own = static_cast<Fiber&>(*lane);
-    own.state = state;
-    own.mask = mask;
-    switch_out(own);
+  void wait_for_block() {
+    warp().at_block_barrier |= bit();
+    switch_out(own());
+  }
+
+  void wait_for_warp(unsigned mask) {
+    Warp& mine = warp();
+    if ((mask & bit()) == 0 || (mine.at_warp_barrier != 0 && mine.mask != mask))
+      fault("lanes of a warp wait at one barrier with different masks");
+    mine.mask = mask;
+    mine.at_warp_barrier |= bit();
+    switch_out(own());
   }
 
   const Slots& exchange(unsigned mask, std::uint64_t value) {
+    // Two sets: a lane may give its next value before others have read this one.
     lane->slots ^= 1;
-    Slots& slots = slots_[2 * (lane->index / kWarp) + lane->slots];
-    slots[lane->index % kWarp] = value;
-    leave(State::AtWarpBarrier, mask);
+    Slots& slots = warp().slots[static_cast<std::size_t>(lane->slots)];
+    slots[static_cast<std::size_t>(lane->index % kWarp)] = value;
+    wait_for_warp(mask);
     return slots;
   }
 
  private:
   static void entry();
+
+  static Fiber& own() { return static_cast<Fiber&>(*lane); }
+  Warp& warp() { return warps_[lane->index / kWarp]; }
+  static unsigned bit() { return 1U << (lane->index % kWarp); }
 
   std::uint64_t random() {
     random_ ^= random_ << 13;
@@ -116,55 +150,38 @@ class Block {
     return random_ ^= random_ << 17;
   }
 
-  /// Runs a warp until its lanes wait for others than themselves; false: they did so already.
-  bool run_warp(int warp) {
-    bool ran = false;
+  /// Runs a warp until its lanes wait for others than themselves.
+  void run_warp(int w) {
+    Warp& mine = warps_[w];
     do {
       // Lanes in an order of their own each time: what they do without a barrier has none.
-      const auto start = static_cast<int>(random() % kWarp);
-      const auto stride = static_cast<int>(random() % (kWarp / 2)) * 2 + 1;
-      for (int i = 0; i < kWarp; ++i) {
-        const int index = warp * kWarp + (start + i * stride) % kWarp;
-        if (index >= threads_ || fibers_[index].state != State::Runs) continue;
-        ran = true;
-        lane = &fibers_[index];
+      const std::uint64_t order = random();
+      const int shift = static_cast<int>(order % kWarp);
+      while (mine.run != 0) {
+        const unsigned turned = std::rotr(mine.run, shift);
+        const int next = order >> 32 & 1U ? std::countr_zero(turned) : 31 - std::countl_zero(turned);
+        const int index = (next + shift) % kWarp;
+        mine.run &= ~(1U << index);
+        lane = &fibers_[w * kWarp + index];
         threadIdx = lane->thread;
-        switch_in(fibers_[index]);
+        switch_in(own());
       }
-    } while (release_warp(warp));
-    return ran;
+    } while (mine.release());
   }
 
-  bool release_warp(int warp) {
-    unsigned here = 0;
-    unsigned exists = 0;
-    for (int i = 0; i < kWarp && warp * kWarp + i < threads_; ++i) {
-      exists |= 1U << i;
-      if (fibers_[warp * kWarp + i].state == State::AtWarpBarrier) here |= 1U << i;
-    }
-    bool released = false;
-    for (int i = 0; i < kWarp && warp * kWarp + i < threads_; ++i) {
-      Fiber& fiber = fibers_[warp * kWarp + i];
-      const unsigned needed = fiber.mask & exists;
-      if (fiber.state != State::AtWarpBarrier || (here & needed) != needed) continue;
-      fiber.state = State::Runs;
-      released = true;
-    }
-    return released;
-  }
-
-  bool release_block() {
-    for (int i = 0; i < threads_; ++i)
-      if (fibers_[i].state == State::AtWarpBarrier) return false;
-    for (int i = 0; i < threads_; ++i)
-      if (fibers_[i].state == State::AtBlockBarrier) fibers_[i].state = State::Runs;
-    return done_ < threads_;
+  bool release_block(int warps) {
+    int waiting = 0;
+    for (int w = 0; w < warps; ++w)
+      waiting += std::popcount(warps_[w].at_block_barrier);
+    if (waiting != threads_ - done_) return false;
+    for (int w = 0; w < warps; ++w)
+      warps_[w].run = std::exchange(warps_[w].at_block_barrier, 0);
+    return true;
   }
 
 #if defined(__x86_64__)
   void prepare(int i) {
     constexpr int kSavedRegisters = 6;
-    fibers_[i].state = State::Runs;
     fibers_[i].slots = 0;
     auto** top = reinterpret_cast<void**>(stacks_ + (i + 1) * kStackBytes - i % 8 * kStagger);
     *--top = nullptr;
@@ -178,7 +195,6 @@ class Block {
   void* host_ = nullptr;
 #else
   void prepare(int i) {
-    fibers_[i].state = State::Runs;
     fibers_[i].slots = 0;
     getcontext(&fibers_[i].context);
     fibers_[i].context.uc_stack.ss_sp = stacks_ + i * kStackBytes;
@@ -193,40 +209,43 @@ class Block {
 
   std::byte* const stacks_;
   std::vector<Fiber> fibers_;
-  std::vector<Slots> slots_;
+  std::vector<Warp> warps_;
   const std::function<void()>* thread_ = nullptr;
   std::uint64_t random_ = 1;
   int threads_ = 0;
   int done_ = 0;
 };
 
-thread_local std::unique_ptr<Block> own_block;
+Block* the_block = nullptr;
 
 void Block::entry() {
-  (*own_block->thread_)();
-  ++own_block->done_;
-  own_block->leave(State::Done, 0);
+  Block& block = *the_block;
+  (*block.thread_)();
+  ++block.done_;
+  block.warp().exist &= ~bit();
+  block.switch_out(own());
   std::abort();  // nobody runs it again
 }
 
 }  // namespace
 
-void block_barrier() { own_block->leave(State::AtBlockBarrier, 0); }
-void warp_barrier(unsigned mask) { own_block->leave(State::AtWarpBarrier, mask); }
+void block_barrier() { the_block->wait_for_block(); }
+void warp_barrier(unsigned mask) { the_block->wait_for_warp(mask); }
 const Slots& exchange(unsigned mask, std::uint64_t value) {
-  return own_block->exchange(mask, value);
+  return the_block->exchange(mask, value);
 }
 
 void run_grid(dim3 grid, dim3 extent, const std::function<void()>& thread) {
-  if (!own_block) own_block = std::make_unique<Block>();
+  static Block only;
+  the_block = &only;
   if (extent.x * extent.y * extent.z > kMostThreads) return fault("a block of too many threads");
   gridDim = grid;
   blockDim = extent;
-  own_block->begin(extent, thread, next_random());
+  the_block->begin(extent, thread, next_random());
   for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z)
     for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
       for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x)
-        if (!own_block->run())
+        if (!the_block->run())
           return fault("threads of a block wait at different barriers, or for one that has ended");
 }
 

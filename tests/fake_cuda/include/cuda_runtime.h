@@ -21,8 +21,8 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-// A block runs on one host thread, one after the other.
-#define __shared__ static thread_local
+// One block runs at a time.
+#define __shared__ static
 
 struct dim3 {
   unsigned x = 1;
@@ -33,10 +33,10 @@ struct dim3 {
       : x(in_x), y(in_y), z(in_z) {}
 };
 // Of the thread that runs.
-extern constinit thread_local dim3 threadIdx;
-extern constinit thread_local dim3 blockIdx;
-extern constinit thread_local dim3 blockDim;
-extern constinit thread_local dim3 gridDim;
+extern dim3 threadIdx;
+extern dim3 blockIdx;
+extern dim3 blockDim;
+extern dim3 gridDim;
 
 struct alignas(16) float4 {
   float x, y, z, w;
@@ -102,7 +102,7 @@ struct Lane {
   int index = 0;
   int slots = 0;  // which of two sets of slots the last exchange of its warp used
 };
-extern constinit thread_local Lane* lane;
+extern Lane* lane;
 
 void block_barrier();
 void warp_barrier(unsigned mask);
