@@ -1,11 +1,10 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
-#include <memory>
 #include <span>
 
 #include "plans/units.h"
+#include "runtime/device.h"
 
 namespace shardplan {
 
@@ -14,26 +13,21 @@ namespace shardplan {
 class Arena {
  public:
   static constexpr Bytes kGuardBytes = 4096;
-  static constexpr Bytes kAlignment = 2 << 20;  // of large pages
 
-  /// Throws SystemError when there is not enough memory.
-  explicit Arena(Bytes bytes);
+  /// Throws SystemError when there is not enough memory. The device must outlive this.
+  Arena(Device& device, Bytes bytes)
+      : bytes_(bytes), all_(device.allocate(Space::Device, bytes + 2 * kGuardBytes)) {}
 
-  std::span<std::byte> bytes() { return all().subspan(kGuardBytes, bytes_); }
-  std::span<std::byte> guard_before() { return all().first(kGuardBytes); }
-  std::span<std::byte> guard_after() { return all().subspan(kGuardBytes + bytes_, kGuardBytes); }
+  std::span<std::byte> bytes() const { return all_.subspan(kGuardBytes, bytes_); }
+  std::span<std::byte> guard_before() const { return all_.first(kGuardBytes); }
+  std::span<std::byte> guard_after() const {
+    return all_.subspan(kGuardBytes + bytes_, kGuardBytes);
+  }
+  std::span<std::byte> all() const { return all_; }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-
-  std::span<std::byte> all() {
-    return {memory_.get(), static_cast<std::size_t>(bytes_ + 2 * kGuardBytes)};
-  }
-
   const Bytes bytes_;
-  std::unique_ptr<std::byte[], Free> memory_;
+  const std::span<std::byte> all_;
 };
 
 }  // namespace shardplan

@@ -6,19 +6,17 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/arithmetic.h"
 #include "kernels/kernels.h"
 #include "plans/error.h"
+#include "runtime/launch_arguments.h"
 
 namespace shardplan::cpu {
 namespace {
 
-// torch.nn.utils.clip_grad_norm_ adds this to the norm it divides by.
-constexpr float kClipEpsilon = 1e-6f;
-
-/// A launch seen by its kernel: typed operands and attributes by name.
-struct Call {
-  const Launch& launch;
-  Gemm gemm;
+/// A launch with single-precision operands.
+struct Call : LaunchArguments {
+  Call(const Launch& launched, Gemm product) : LaunchArguments(launched), gemm(product) {}
 
   const float* in(std::size_t i) const { return reinterpret_cast<const float*>(read(i).data); }
   const std::int32_t* tokens(std::size_t i) const {
@@ -30,42 +28,7 @@ struct Call {
   float* out(std::size_t i) const { return reinterpret_cast<float*>(write(i).data); }
   double* out_double(std::size_t i) const { return reinterpret_cast<double*>(write(i).data); }
 
-  const Operand& read(std::size_t i) const {
-    expect(i < launch.reads.size());
-    return launch.reads[i];
-  }
-  const Operand& write(std::size_t i) const {
-    expect(i < launch.writes.size());
-    return launch.writes[i];
-  }
-  bool reads(std::size_t i) const { return i < launch.reads.size(); }
-  bool writes(std::size_t i) const { return i < launch.writes.size(); }
-
-  /// Whether the kernel, which has `own` reads of its own, adds to the i-th written operand.
-  Store store(std::size_t i, std::size_t own) const {
-    const auto more = launch.reads.subspan(std::min(own, launch.reads.size()));
-    const bool adds =
-        std::ranges::any_of(more, [&](const Operand& read) { return read.data == write(i).data; });
-    return adds ? Store::Accumulate : Store::Overwrite;
-  }
-
-  std::int64_t integer(Attribute attribute) const { return launch.attributes.integer(attribute); }
-  double real(Attribute attribute) const { return launch.attributes.real(attribute); }
-  float single(Attribute attribute) const { return static_cast<float>(real(attribute)); }
-  std::int64_t batch() const { return integer(Attribute::Batch); }
-  std::int64_t time() const { return integer(Attribute::Time); }
-  std::int64_t rows() const { return rows_of(launch.attributes).value(); }
-  std::int64_t channels() const { return integer(Attribute::OutFeatures); }
-  std::int64_t norm_rows() const {
-    return rows() * launch.attributes.integer(Attribute::GroupsPerRow, 1);
-  }
-
-  void expect(bool has_operand) const {
-    if (!has_operand)
-      throw InputError(fmt::format("kernel {} has {} reads and {} writes, expected more",
-                                   to_string(launch.kernel), launch.reads.size(),
-                                   launch.writes.size()));
-  }
+  const Gemm gemm;
 };
 
 void run_embedding(const Call& call) {
@@ -89,11 +52,6 @@ void run_position_embedding_backward(const Call& call) {
                               call.store(0, 1));
 }
 
-LinearShape linear_shape(const Call& call) {
-  return {call.rows(), call.integer(Attribute::InFeatures), call.channels(),
-          call.integer(Attribute::WeightTransposed) ? WeightLayout::InOut : WeightLayout::OutIn};
-}
-
 void run_linear(const Call& call) {
   linear(call.gemm, call.in(0), call.in(1), call.reads(2) ? call.in(2) : nullptr, call.out(0),
          linear_shape(call));
@@ -115,32 +73,7 @@ void run_linear_backward_bias(const Call& call) {
 
 template <RopeDirection direction>
 void run_rope(const Call& call) {
-  const RopeShape shape{.batch = call.batch(),
-                        .time = call.time(),
-                        .heads = call.integer(Attribute::Heads),
-                        .head_dim = call.integer(Attribute::HeadDim),
-                        .theta = call.real(Attribute::RopeTheta),
-                        .factor = call.launch.attributes.real(Attribute::RopeFactor, 1),
-                        .low_frequency = call.real(Attribute::RopeLowFrequency),
-                        .high_frequency = call.real(Attribute::RopeHighFrequency),
-                        .original_context = call.real(Attribute::RopeOriginalContext)};
-  rope(call.in(0), call.out(0), shape, direction);
-}
-
-AttentionShape attention_shape(const Call& call) {
-  const std::int64_t heads = call.integer(Attribute::Heads);
-  const std::int64_t kv_heads = call.integer(Attribute::KvHeads);
-  const std::int64_t head_dim = call.integer(Attribute::HeadDim);
-  return {.batch = call.batch(),
-          .time = call.time(),
-          .heads = heads,
-          .kv_heads = kv_heads,
-          .head_dim = head_dim,
-          .scale = call.single(Attribute::Scale),
-          .window = call.integer(Attribute::Window),
-          .query_stride = heads * head_dim,
-          .key_value_stride = kv_heads * head_dim,
-          .block_rows = call.integer(Attribute::BlockRows)};
+  rope(call.in(0), call.out(0), rope_shape(call), direction);
 }
 
 void run_attention(const Call& call) {
@@ -154,28 +87,14 @@ void run_attention_backward(const Call& call) {
                      attention_shape(call));
 }
 
-/// Queries, keys and values of one token lie side by side.
-struct Packed {
-  AttentionShape shape;
-  std::int64_t keys;    // elements from a token's queries to its keys
-  std::int64_t values;  // elements from a token's queries to its values
-};
-Packed packed(const Call& call) {
-  AttentionShape shape = attention_shape(call);
-  const std::int64_t keys = shape.query_stride;
-  const std::int64_t values = keys + shape.key_value_stride;
-  shape.query_stride = shape.key_value_stride = values + shape.key_value_stride;
-  return {shape, keys, values};
-}
-
 void run_packed_attention(const Call& call) {
-  const auto [shape, keys, values] = packed(call);
+  const auto [shape, keys, values] = packed_attention_shape(call);
   const float* qkv = call.in(0);
   attention(call.gemm, qkv, qkv + keys, qkv + values, call.out(0), call.out(1), call.out(2), shape);
 }
 
 void run_packed_attention_backward(const Call& call) {
-  const auto [shape, keys, values] = packed(call);
+  const auto [shape, keys, values] = packed_attention_shape(call);
   const float* qkv = call.in(1);
   float* grad = call.out(0);
   attention_backward(call.gemm, call.in(0), qkv, qkv + keys, qkv + values, call.in(2), call.in(3),
@@ -191,10 +110,6 @@ void run_swiglu_backward(const Call& call) {
                   call.write(0).elems);
 }
 
-GeluKind gelu_kind(const Call& call) {
-  return call.integer(Attribute::TanhApproximation) ? GeluKind::Tanh : GeluKind::Erf;
-}
-
 void run_gelu(const Call& call) {
   gelu(call.in(0), call.out(0), call.write(0).elems, gelu_kind(call));
 }
@@ -208,12 +123,8 @@ void run_scale(const Call& call) {
 }
 
 void run_cross_entropy(const Call& call) {
-  const LogitsShape shape{.rows = call.rows(),
-                          .vocab = call.integer(Attribute::InFeatures),
-                          .first = call.integer(Attribute::FirstRow),
-                          .all = call.batch() * call.time()};
-  cross_entropy(call.in(0), call.tokens(1), call.out_double(0), call.out(1), shape,
-                call.launch.attributes.real(Attribute::LossScale, 1), call.store(0, 2));
+  cross_entropy(call.in(0), call.tokens(1), call.out_double(0), call.out(1), logits_shape(call),
+                loss_scale(call), call.store(0, 2));
 }
 
 FloatTensor float_tensor(const Operand& x) {
@@ -240,31 +151,18 @@ void run_sum_squares(const Call& call) {
 
 void run_gradient_norm(const Call& call) {
   const auto norm = static_cast<float>(std::sqrt(*call.in_double(0)));
-  const float max_norm = call.single(Attribute::MaxNorm);
   *call.out(0) = norm;
-  *call.out(1) = max_norm > 0 ? std::min(1.0f, max_norm / (norm + kClipEpsilon)) : 1.0f;
+  *call.out(1) = clip_coefficient(norm, call.single(Attribute::MaxNorm));
 }
 
 void run_adam(const Call& call) {
-  const StepScalars& scalars = call.launch.scalars;
-  const AdamStep step{.lr = scalars.learning_rate,
-                      .beta1 = call.real(Attribute::Beta1),
-                      .beta2 = call.real(Attribute::Beta2),
-                      .eps = call.real(Attribute::Epsilon),
-                      .weight_decay = call.real(Attribute::WeightDecay),
-                      .bias_correction1 = scalars.bias_correction1,
-                      .bias_correction2 = scalars.bias_correction2,
-                      .decay = call.integer(Attribute::DecoupledDecay) ? AdamStep::Decay::Decoupled
-                                                                       : AdamStep::Decay::Coupled};
-  adam(call.in(0), *call.in(1), call.out(0), call.out(1), call.out(2), call.write(0).elems, step);
+  adam(call.in(0), *call.in(1), call.out(0), call.out(1), call.out(2), call.write(0).elems,
+       adam_step(call));
 }
 
 void run_sgd(const Call& call) {
-  const SgdStep step{.lr = call.launch.scalars.learning_rate,
-                     .momentum = call.real(Attribute::Momentum),
-                     .weight_decay = call.real(Attribute::WeightDecay)};
   float* momentum_buffer = call.writes(1) ? call.out(1) : nullptr;
-  sgd(call.in(0), *call.in(1), call.out(0), momentum_buffer, call.write(0).elems, step);
+  sgd(call.in(0), *call.in(1), call.out(0), momentum_buffer, call.write(0).elems, sgd_step(call));
 }
 
 void run_norm(const Call& call) {
@@ -328,7 +226,7 @@ void launch_wide(Gemm gemm, const Launch& launch) {
   const Run run = run_of(launch.kernel);
   if (!run)
     throw InputError(fmt::format("there is no CPU kernel {} yet", to_string(launch.kernel)));
-  run(Call{launch, gemm});
+  run(Call(launch, gemm));
 }
 
 /// Float32 copies of a launch's bfloat16 operands in its last workspace.
@@ -399,17 +297,7 @@ bool has_narrow_operand(const Launch& launch) {
 
 std::string missing_kernel(Kernel kernel, const Attributes& attributes) {
   if (!run_of(kernel)) return std::string(to_string(kernel));
-  // What the kernels do not look at.
-  static constexpr std::array kIgnored{
-      Attribute::SourceTime, Attribute::ValueHeadDim,    Attribute::Bidirectional,
-      Attribute::Alibi,      Attribute::SoftCap,         Attribute::UnitOffset,
-      Attribute::OwnWeights, Attribute::NormParameters,  Attribute::Offset,
-      Attribute::RotaryDim,  Attribute::RopeInterleaved, Attribute::RopeYarn,
-      Attribute::RopeLong,   Attribute::RopeDynamic};
-  for (const Attribute attribute : kIgnored)
-    if (attributes.has(attribute))
-      return fmt::format("{} with {}", to_string(kernel), to_string(attribute));
-  return {};
+  return unsupported_attribute(kernel, attributes);
 }
 
 void launch(Gemm gemm, const Launch& launch) {

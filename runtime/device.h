@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "plans/plan.h"
@@ -46,10 +47,31 @@ struct Issue {
   std::array<std::uint64_t, kStreams> waits{};
 };
 
-/// What executes one rank's instructions: streams with events, and the operators that they run.
+/// What a rank's instructions read from the host and write there. Called in the order of their
+/// stream, on any thread, for one part of the operand after the other.
+class HostData {
+ public:
+  virtual ~HostData() = default;
+
+  /// `part`: host memory for the bytes of the written operand from byte `at` on.
+  virtual void provide(const Issue& issue, Bytes at, std::span<std::byte> part) = 0;
+  /// `part`: a copy of the bytes of the read operand from byte `at` on, or those themselves.
+  virtual void accept(const Issue& issue, Bytes at, std::span<const std::byte> part) = 0;
+};
+
+/// What executes one rank's instructions: memory, streams with events, and the operators that they
+/// run. A CPU runs the work of an issue while its body runs; a GPU only enqueues it there, in the
+/// order of the issue's stream.
 class Device {
  public:
+  /// Does the work of an issue; false: it failed.
+  using Body = std::function<bool(const Issue&)>;
+
   virtual ~Device() = default;
+
+  /// Memory that lives as long as the device; Space::Device or Space::Pinned, which the host reads
+  /// and writes too. Throws SystemError when there is not enough.
+  virtual std::span<std::byte> allocate(Space space, Bytes bytes) = 0;
 
   /// Puts an issue at the end of a stream and returns its number there, from 1 on. Blocks while the
   /// stream is full; 0: the device was stopped.
@@ -61,10 +83,24 @@ class Device {
   /// Stops, and blocks until nothing runs any more.
   virtual void join() noexcept = 0;
 
-  virtual void compute(const Launch& launch) = 0;
+  // To be called by bodies, with the stream of their issue.
+  virtual void compute(Stream stream, const Launch& launch) = 0;
   /// As many elements, converted where the dtypes differ.
-  virtual void copy(const Operand& from, const Operand& to) = 0;
-  virtual void fill(const Operand& to, double value) = 0;
+  virtual void copy(Stream stream, const Operand& from, const Operand& to) = 0;
+  virtual void fill(Stream stream, const Operand& to, double value) = 0;
+  virtual void copy_in(Stream stream, const Issue& issue, HostData& host, const Operand& to) = 0;
+  virtual void copy_out(Stream stream, const Issue& issue, HostData& host, const Operand& from) = 0;
+  /// See memory_pattern.h.
+  virtual void fill_pattern(Stream stream, std::span<std::byte> memory) = 0;
+  /// `changed`, in pinned memory, gets the number of bytes in words that differ from the pattern.
+  virtual void count_changed(Stream stream, std::span<const std::byte> memory, Bytes& changed) = 0;
+
+  // To be called while no issue runs; they block until it is done.
+  /// Ends what was called without an issue.
+  virtual void finish(Stream stream) = 0;
+  /// Host memory with the operand's bytes, valid until the next call for the same operand.
+  virtual std::span<const std::byte> on_host(const Operand& from) = 0;
+  virtual void from_host(std::span<const std::byte> from, const Operand& to) = 0;
 };
 
 }  // namespace shardplan

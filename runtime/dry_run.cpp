@@ -116,7 +116,7 @@ std::vector<CollectiveTime> times_of(const Plan& plan, Communicator& own) {
 }  // namespace
 
 std::vector<CollectiveTime> time_collectives(const Plan& plan, Seconds timeout_s) {
-  expect_executable(plan);
+  expect_executable(plan, cpu_devices());
   ThreadWorld world(plan.mesh, timeout_s);
   std::vector<CollectiveTime> times;
   std::exception_ptr error;
@@ -141,7 +141,7 @@ std::vector<CollectiveTime> time_collectives(const Plan& plan, Seconds timeout_s
 }
 
 std::vector<CollectiveTime> time_collectives(const Plan& plan, ProcessWorld& world) {
-  expect_executable(plan);
+  expect_executable(plan, cpu_devices());
   const std::vector<Stream> streams = streams_with_collectives(plan);
   return times_of(plan, *world.communicator(plan.mesh, streams));
 }

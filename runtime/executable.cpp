@@ -7,9 +7,9 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plans/error.h"
-#include "runtime/cpu_kernels.h"
 #include "runtime/executor.h"
 #include "runtime/host_memory.h"
 
@@ -19,15 +19,24 @@ namespace {
 constexpr std::array<std::string_view, 3> kScalars{"learning_rate", "bias_correction1",
                                                    "bias_correction2"};
 
+/// "cpu-onednn or cpu-reference".
+std::string profiles_of(const DeviceKind& kind) {
+  std::vector<std::string_view> names;
+  for (const Profile profile : {Profile::CpuOneDnn, Profile::CpuReference, Profile::Cuda})
+    if (kind.runs(profile)) names.push_back(to_string(profile));
+  return fmt::format("{}", fmt::join(names, " or "));
+}
+
 /// What can be planned but not executed is refused by name.
-void expect_kernel(const Plan& plan, const Instruction& instruction) {
+void expect_kernel(const Plan& plan, const Instruction& instruction, const DeviceKind& kind) {
   const auto refuse = [&](const std::string& why) {
     throw InputError(
         fmt::format("'{}': {}; the plan can be simulated, not run", instruction.name, why));
   };
   if (const auto* compute = std::get_if<Compute>(&instruction.operation)) {
-    const std::string missing = cpu::missing_kernel(compute->kernel, compute->attributes);
-    if (!missing.empty()) refuse(fmt::format("there is no CPU kernel for {} yet", missing));
+    const std::string missing = kind.missing_kernel(compute->kernel, compute->attributes);
+    if (!missing.empty())
+      refuse(fmt::format("there is no {} kernel for {} yet", kind.name, missing));
   }
   const auto* read = std::get_if<Read>(&instruction.operation);
   if (read == nullptr || read->source == Source::Weights) return;
@@ -41,26 +50,32 @@ void expect_kernel(const Plan& plan, const Instruction& instruction) {
 
 }  // namespace
 
-void expect_executable(const Plan& plan) {
-  if (!is_cpu(plan.profile))
+void expect_executable(const Plan& plan, const DeviceKind& kind) {
+  if (!kind.runs(plan.profile))
     throw InputError(
-        fmt::format("the plan was made for profile {}; re-plan with profile cpu-onednn or "
-                    "cpu-reference to run it on CPU ranks",
-                    to_string(plan.profile)));
+        fmt::format("the plan was made for profile {}; re-plan with profile {} to run it on {} "
+                    "ranks",
+                    to_string(plan.profile), profiles_of(kind), kind.name));
   for (const Buffer& buffer : plan.buffers)
     if (buffer.space != Space::Device)
       throw InputError(
-          fmt::format("buffer '{}' lies in {} memory, CPU ranks have device memory only",
-                      buffer.name, to_string(buffer.space)));
+          fmt::format("buffer '{}' lies in {} memory, {} ranks have device memory only",
+                      buffer.name, to_string(buffer.space), kind.name));
   for (const Instruction& instruction : plan.instructions)
-    expect_kernel(plan, instruction);
+    expect_kernel(plan, instruction, kind);
   for (const std::string& name : plan.scalars)
     if (std::ranges::find(kScalars, name) == kScalars.end())
       throw InputError(fmt::format("scalar '{}' is not known, expected one of {}", name,
                                    fmt::join(kScalars, ", ")));
 }
 
-void expect_memory(const Plan& plan, std::int64_t ranks) {
+void expect_place(const Plan& plan, std::int64_t ranks, const DeviceKind& kind) {
+  if (const int devices = kind.count(); devices >= 0) {
+    if (devices < ranks)
+      throw SystemError(fmt::format("{} ranks on this machine need a {} device each, it has {}",
+                                    ranks, kind.name, devices));
+    return;
+  }
   const MachineFit fit = fit_on_this_machine(plan, ranks);
   if (!fit.fits())
     throw SystemError(

@@ -8,11 +8,11 @@
 #include <span>
 #include <thread>
 
-#include "kernels/gemm.h"
 #include "runtime/comm/messages.h"
 #include "runtime/comm/process_communicator.h"
 #include "runtime/comm/rehearsal_communicator.h"
 #include "runtime/comm/thread_communicator.h"
+#include "runtime/device_kind.h"
 #include "runtime/executable.h"
 #include "runtime/local_ranks.h"
 #include "runtime/optimizer_state.h"
@@ -36,8 +36,8 @@ std::optional<TimeReport> time_of(const Plan& plan, const std::vector<StepReport
   return time;
 }
 
-cpu::Gemm gemm_of(Profile profile) {
-  return profile == Profile::CpuReference ? cpu::gemm_reference : cpu::gemm_onednn;
+const DeviceKind& kind_of(const ExecuteOptions& options) {
+  return options.device ? *options.device : cpu_devices();
 }
 
 /// The ranks of this machine share its cores, as far as OMP_NUM_THREADS, as everywhere the threads
@@ -47,12 +47,15 @@ Rank::Options rank_options(const Plan& plan, const ExecuteOptions& options,
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   const auto share =
       static_cast<int>(std::clamp<std::int64_t>(cores / ranks_here, 1, omp_get_max_threads()));
-  return {.gemm = gemm_of(plan.profile),
-          .compute_threads = options.threads_per_rank > 0 ? options.threads_per_rank : share,
-          .measure_memory = options.measure_memory,
-          .checkpoint_every = plan.job.run.checkpoint_every,
-          .before_instruction = options.before_instruction,
-          .stop_requested = options.stop_requested};
+  return {
+      .kind = &kind_of(options),
+      .device = {.profile = plan.profile,
+                 .compute_threads = options.threads_per_rank > 0 ? options.threads_per_rank : share,
+                 .timeout_s = options.collective_timeout_s},
+      .measure_memory = options.measure_memory,
+      .checkpoint_every = plan.job.run.checkpoint_every,
+      .before_instruction = options.before_instruction,
+      .stop_requested = options.stop_requested};
 }
 
 /// Who chose it has compared its checksums.
@@ -106,7 +109,9 @@ Report execute_rank(const Plan& plan, const ExecuteOptions& options, const Proce
   const auto checkpoint = checkpoint_of(plan, options);
   if (!makes_files) barrier(own);  // until rank 0 has made the files
   Communicator* const end = &own;
-  LocalRanks ranks(plan, rank_options(plan, options, place.local_size),
+  Rank::Options one = rank_options(plan, options, place.local_size);
+  one.device.index = static_cast<int>(place.rank % place.local_size);  // ranks of a node in a row
+  LocalRanks ranks(plan, one,
                    makes_files ? SafetensorsWriter::Open::Create : SafetensorsWriter::Open::Join,
                    checkpoint ? &*checkpoint : nullptr, std::span(&end, 1));
   if (makes_files) barrier(own);
@@ -124,8 +129,8 @@ Report execute_rank(const Plan& plan, const ExecuteOptions& options, const Proce
 }  // namespace
 
 Report execute(const Plan& plan, const ExecuteOptions& options) {
-  expect_executable(plan);
-  expect_memory(plan, plan.world_size());
+  expect_executable(plan, kind_of(options));
+  expect_place(plan, plan.world_size(), kind_of(options));
   ThreadWorld world(plan.mesh, options.collective_timeout_s);
   std::vector<Communicator*> ends;
   for (std::int64_t rank = 0; rank < plan.world_size(); ++rank)
@@ -145,8 +150,8 @@ Report execute(const Plan& plan, const ExecuteOptions& options) {
 }
 
 Report rehearse(const Plan& plan, const ExecuteOptions& options, std::int64_t rank) {
-  expect_executable(plan);
-  expect_memory(plan, 1);
+  expect_executable(plan, kind_of(options));
+  expect_place(plan, 1, kind_of(options));
   RehearsalCommunicator own(plan.mesh, rank);
   Communicator* const end = &own;
   Rank::Options alone = rank_options(plan, options, 1);
@@ -163,8 +168,8 @@ Report execute(const Plan& plan, const ExecuteOptions& options, ProcessWorld& wo
   const std::vector<Stream> streams = streams_with_collectives(plan);
   const auto own = world.communicator(plan.mesh, streams);
   try {
-    expect_executable(plan);
-    expect_memory(plan, world.place().local_size);
+    expect_executable(plan, kind_of(options));
+    expect_place(plan, world.place().local_size, kind_of(options));
     return execute_rank(plan, options, world.place(), *own);
   } catch (const std::exception& error) {
     own->abort(error.what());

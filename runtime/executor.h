@@ -11,10 +11,12 @@
 
 namespace shardplan {
 
+struct DeviceKind;
 class ProcessWorld;
 
 struct ExecuteOptions {
-  int threads_per_rank = 0;  // of the compute stream; 0: cores / ranks, at least 1
+  const DeviceKind* device = nullptr;  // what ranks run on; null: CPUs. See open_device_kind()
+  int threads_per_rank = 0;            // of the compute stream; 0: cores / ranks, at least 1
   double collective_timeout_s = 60;
   /// Measure memory: pattern fill of the arena, bytes changed per buffer, guards around it.
   bool measure_memory = true;
@@ -34,7 +36,7 @@ struct ExecuteOptions {
   std::map<std::string, std::vector<float>>* optimizer_state = nullptr;
 };
 
-/// Whether so many ranks of a plan fit the memory of this machine.
+/// Whether so many CPU ranks of a plan fit the memory of this machine.
 struct MachineFit {
   Bytes needed = 0;                // by their arenas
   std::optional<Bytes> available;  // no value: the system does not tell
@@ -43,12 +45,11 @@ struct MachineFit {
 };
 MachineFit fit_on_this_machine(const Plan& plan, std::int64_t ranks);
 
-/// Executes the plan, which verify() must have found without faults, on CPU ranks, one group of
-/// stream threads per rank, all in this process. Writes the weights into job.run.output when the
-/// plan's `save` segment says so, and a checkpoint into job.run.output/checkpoints after every
-/// job.run.checkpoint_every steps. Throws InputError for bad weights or tokens, SystemError when
-/// the plan does not fit this machine, and, naming rank and instruction, when something fails on
-/// the way.
+/// Executes the plan, which verify() must have found without faults, with ranks that are all in
+/// this process. Writes the weights into job.run.output when the plan's `save` segment says so, and
+/// a checkpoint into job.run.output/checkpoints after every job.run.checkpoint_every steps. Throws
+/// InputError for bad weights or tokens, SystemError when the plan does not fit this machine, and,
+/// naming rank and instruction, when something fails on the way.
 Report execute(const Plan& plan, const ExecuteOptions& options);
 
 /// Executes one rank, this process's of the world, which all processes of the job do with the same

@@ -9,8 +9,18 @@ namespace shardplan {
 namespace {
 
 template <typename T>
-std::span<T> elements(const Operand& operand) {
-  return {reinterpret_cast<T*>(operand.data), static_cast<std::size_t>(operand.elems)};
+std::span<T> elements(std::span<std::byte> bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+template <typename T>
+std::span<const T> elements(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+/// `bytes` of an operand from byte `at` on.
+View part_of(const View& view, Dtype dtype, Bytes at, std::size_t bytes) {
+  const Bytes size = size_of(dtype);
+  return {view.buffer, view.at + at / size, static_cast<Bytes>(bytes) / size};
 }
 
 }  // namespace
@@ -30,72 +40,47 @@ struct Interpreter::Execution {
   void operator()(const HostWait&) const {}  // the issuing thread does it
 
   void operator()(const Compute& compute) const {
-    self.device_.compute({compute.kernel, compute.attributes, operands.reads, operands.writes,
-                          self.data_.scalars[issue.step]});
+    self.device_.compute(stream(), {compute.kernel, compute.attributes, operands.reads,
+                                    operands.writes, self.data_.scalars[issue.step]});
   }
   void operator()(const Copy& copy) const {
     for (std::size_t i = 0; i < operands.reads.size(); ++i)
-      self.device_.copy(copy.part ? own_part(read(i), *copy.part) : read(i), written(i));
+      self.device_.copy(stream(), copy.part ? own_part(read(i), *copy.part) : read(i), written(i));
   }
   void operator()(const Fill& fill) const {
     for (const Operand& operand : operands.writes)
-      self.device_.fill(operand, fill.value);
+      self.device_.fill(stream(), operand, fill.value);
   }
 
   void operator()(const AllGather& gather) const {
     for (std::size_t i = 0; i < operands.reads.size(); ++i)
-      communicator().all_gather(instruction.stream, gather.group, read(i).bytes(),
-                                written(i).bytes());
+      communicator().all_gather(stream(), gather.group, read(i).bytes(), written(i).bytes());
   }
   void operator()(const ReduceScatter& reduce) const {
     for (std::size_t i = 0; i < operands.reads.size(); ++i)
-      communicator().reduce_scatter(instruction.stream, reduce.group, read(i).dtype,
-                                    read(i).bytes(), written(i).bytes(), reduce.pre_scale,
-                                    reduce.post_scale);
+      communicator().reduce_scatter(stream(), reduce.group, read(i).dtype, read(i).bytes(),
+                                    written(i).bytes(), reduce.pre_scale, reduce.post_scale);
   }
   void operator()(const AllReduce& reduce) const {
-    communicator().all_reduce(instruction.stream, reduce.group, written().dtype, written().bytes(),
+    communicator().all_reduce(stream(), reduce.group, written().dtype, written().bytes(),
                               reduce.pre_scale, reduce.post_scale);
   }
   void operator()(const Broadcast& broadcast) const {
-    communicator().broadcast(instruction.stream, broadcast.group, written().bytes(),
-                             broadcast.root);
+    communicator().broadcast(stream(), broadcast.group, written().bytes(), broadcast.root);
   }
 
-  void operator()(const Read& source) const {
-    switch (source.source) {
-      case Source::Tokens:
-      case Source::Targets:
-        return self.data_.batches->read(source.source, issue.step, communicator().rank(),
-                                        issue.micro_step, elements<std::int32_t>(written()));
-      case Source::Weights:
-        return self.data_.weight_source->read(unit(), pieces(instruction.writes[0]),
-                                              elements<float>(written()));
-      case Source::Input: break;
-    }
-    check(false, "plans with other inputs are refused before they run");
-  }
+  void operator()(const Read&) const { self.device_.copy_in(stream(), issue, self, written()); }
   void operator()(const Write& write) const {
-    switch (write.sink) {
-      case Sink::Loss:
-        if (reports()) self.data_.steps[issue.step].loss = elements<double>(read())[0];
-        return;
-      case Sink::GradientNorm:
-        if (reports()) self.data_.steps[issue.step].grad_norm = elements<float>(read())[0];
-        return;
-      case Sink::Weights:
-        if (self.data_.weight_sink != nullptr &&
-            communicator().rank() < holders_of_one_copy(unit()))
-          self.data_.weight_sink->write(unit(), pieces(instruction.reads[0]),
-                                        elements<float>(read()));
-        return;
-    }
+    if (is_kept(write.sink)) self.device_.copy_out(stream(), issue, self, read());
   }
 
-  bool reports() const { return communicator().rank() == self.data_.reporting_rank; }
-  const Unit& unit() const { return self.plan_.units[instruction.unit]; }
-  std::vector<Piece> pieces(const View& view) const {
-    return pieces_of(self.plan_, unit(), communicator().rank(), view);
+  Stream stream() const { return instruction.stream; }
+  /// Losses and norms are alike on all ranks, weights on those that hold the same.
+  bool is_kept(Sink sink) const {
+    const std::int64_t rank = communicator().rank();
+    if (sink != Sink::Weights) return rank == self.data_.reporting_rank;
+    return self.data_.weight_sink != nullptr &&
+           rank < holders_of_one_copy(self.unit_of(instruction));
   }
   /// The equal part of an operand that belongs to this rank's place in the group.
   Operand own_part(const Operand& whole, Group group) const {
@@ -127,6 +112,42 @@ Operand Interpreter::operand(const View& view) const {
             buffer.offset + buffer.bytes() <= static_cast<Bytes>(arena_.size()),
         "operands lie inside their buffers, and those inside the arena");
   return operand;
+}
+
+void Interpreter::provide(const Issue& issue, Bytes at, std::span<std::byte> part) {
+  const Instruction& instruction = plan_.instructions[issue.id];
+  const View& view = instruction.writes[0];
+  const Source source = std::get<Read>(instruction.operation).source;
+  switch (source) {
+    case Source::Tokens:
+    case Source::Targets:
+      check(at == 0, "a batch is read in one part");
+      return data_.batches->read(source, issue.step, communicator_.rank(), issue.micro_step,
+                                 elements<std::int32_t>(part));
+    case Source::Weights: {
+      const Unit& unit = unit_of(instruction);
+      const View piece = part_of(view, Dtype::Float32, at, part.size());
+      return data_.weight_source->read(unit, pieces_of(plan_, unit, communicator_.rank(), piece),
+                                       elements<float>(part));
+    }
+    case Source::Input: break;
+  }
+  check(false, "plans with other inputs are refused before they run");
+}
+
+void Interpreter::accept(const Issue& issue, Bytes at, std::span<const std::byte> part) {
+  const Instruction& instruction = plan_.instructions[issue.id];
+  switch (std::get<Write>(instruction.operation).sink) {
+    case Sink::Loss: data_.steps[issue.step].loss = elements<double>(part)[0]; return;
+    case Sink::GradientNorm: data_.steps[issue.step].grad_norm = elements<float>(part)[0]; return;
+    case Sink::Weights: {
+      const Unit& unit = unit_of(instruction);
+      const View piece = part_of(instruction.reads[0], Dtype::Float32, at, part.size());
+      data_.weight_sink->write(unit, pieces_of(plan_, unit, communicator_.rank(), piece),
+                               elements<float>(part));
+      return;
+    }
+  }
 }
 
 void Interpreter::run(const Issue& issue) {

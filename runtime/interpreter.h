@@ -26,16 +26,16 @@ struct JobData {
 };
 
 /// Executes single instructions of one rank. Different streams may do so at the same time.
-class Interpreter {
+class Interpreter final : private HostData {
  public:
   /// `arena` is the memory that buffer offsets count in. All must outlive this.
   Interpreter(const Plan& plan, std::span<std::byte> arena, Device& device,
               Communicator& communicator, const JobData& data);
 
-  /// Blocks until the instruction has been executed.
+  /// Does the work of an issue, or on a device that works on its own, enqueues it there.
   void run(const Issue& issue);
 
-  std::span<std::byte> bytes_of(const View& view) const { return operand(view).bytes(); }
+  Operand operand(const View& view) const;
 
  private:
   struct Execution;  // the visitor of one issue
@@ -44,7 +44,11 @@ class Interpreter {
     std::vector<Operand> writes;
   };
 
-  Operand operand(const View& view) const;
+  void provide(const Issue& issue, Bytes at, std::span<std::byte> part) override;
+  void accept(const Issue& issue, Bytes at, std::span<const std::byte> part) override;
+  const Unit& unit_of(const Instruction& instruction) const {
+    return plan_.units[instruction.unit];
+  }
 
   const Plan& plan_;
   const std::span<std::byte> arena_;

@@ -26,8 +26,11 @@ LocalRanks::LocalRanks(const Plan& plan, const Rank::Options& options,
       data_(data_of(resources_, *ends.front())),
       failure_([this](const char* reason) { stop(reason); }),
       first_step_(checkpoint ? checkpoint->position().steps : 0) {
-  for (Communicator* end : ends)
-    ranks_.push_back(std::make_unique<Rank>(plan, options, *end, data_, failure_));
+  Rank::Options own = options;
+  for (Communicator* end : ends) {
+    ranks_.push_back(std::make_unique<Rank>(plan, own, *end, data_, failure_));
+    ++own.device.index;
+  }
 }
 
 void LocalRanks::run(const std::function<void(const StepReport&)>& on_step) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -14,59 +13,8 @@
 namespace shardplan {
 namespace {
 
-// A signalling NaN as float32 and no token number: no kernel writes it.
-constexpr std::uint32_t kPattern = 0x7fb1d5e5;
-constexpr Bytes kWord = sizeof(kPattern);
-
-/// True when the word or part of a word at `at` of `memory`, up to `end`, is not the pattern's.
-bool changed_at(std::span<const std::byte> memory, Bytes at, Bytes end) {
-  if (end - at == kWord) {
-    std::uint32_t word;
-    std::memcpy(&word, memory.data() + at, kWord);
-    return word != kPattern;
-  }
-  const auto* pattern = reinterpret_cast<const std::byte*>(&kPattern);
-  return std::memcmp(memory.data() + at, pattern + at % kWord, end - at) != 0;
-}
-
-Bytes word_end(Bytes at, Bytes end) { return std::min(end, at - at % kWord + kWord); }
-
-void fill_pattern(std::span<std::byte> memory, Bytes begin, Bytes end) {
-  const auto* pattern = reinterpret_cast<const std::byte*>(&kPattern);
-  for (Bytes at = begin, next = 0; at < end; at = next) {
-    next = word_end(at, end);
-    std::memcpy(memory.data() + at, pattern + at % kWord, next - at);
-  }
-}
-void fill_pattern(std::span<std::byte> memory) {
-  fill_pattern(memory, 0, static_cast<Bytes>(memory.size()));
-}
-
-/// Bytes in words of [begin, end) that differ from the pattern.
-Bytes count_changed(std::span<const std::byte> memory, Bytes begin, Bytes end) {
-  Bytes changed = 0;
-  for (Bytes at = begin, next = 0; at < end; at = next) {
-    next = word_end(at, end);
-    if (changed_at(memory, at, next)) changed += next - at;
-  }
-  return changed;
-}
-
-/// Bytes up to and with the last word that differs from the pattern.
-Bytes extent_of(std::span<const std::byte> memory) {
-  const auto size = static_cast<Bytes>(memory.size());
-  for (Bytes at = round_up(size, kWord) - kWord; at >= 0; at -= kWord)
-    if (changed_at(memory, at, word_end(at, size))) return word_end(at, size);
-  return 0;
-}
-
-void expect_pattern(std::span<const std::byte> memory, Bytes begin, Bytes end,
-                    std::string_view where) {
-  const Bytes changed = count_changed(memory, begin, end);
-  if (changed > 0)
-    throw SystemError(
-        fmt::format("memory overrun: {} bytes {} were written to, where the plan has no buffer",
-                    changed, where));
+std::span<std::byte> part(std::span<std::byte> memory, Bytes begin, Bytes end) {
+  return memory.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }
 
 /// The issue order of one pass in which every instruction occurs once.
@@ -80,15 +28,15 @@ std::vector<InstructionId> first_pass(const Plan& plan) {
 
 }  // namespace
 
-MemoryMeter::MemoryMeter(const Plan& plan, Arena& arena)
+MemoryMeter::MemoryMeter(const Plan& plan, const Arena& arena, Device& device)
     : plan_(plan),
       arena_(arena),
+      device_(device),
       cells_(plan.buffers.size()),
       begins_(plan.instructions.size()),
       ends_(plan.instructions.size()) {
-  fill_pattern(arena.guard_before());
-  fill_pattern(arena.bytes());
-  fill_pattern(arena.guard_after());
+  device.fill_pattern(Stream::Compute, arena.all());
+  device.finish(Stream::Compute);
 
   const std::vector<InstructionId> order = first_pass(plan);
   const std::vector<Lifetime> lives = lifetimes(plan, order);
@@ -99,6 +47,7 @@ MemoryMeter::MemoryMeter(const Plan& plan, Arena& arena)
       at_peak_.push_back(static_cast<BufferId>(b));
   cut_into_cells(order);
   find_writers(order);
+  place_counters();
 }
 
 /// Cuts every buffer wherever an operand begins or ends.
@@ -146,28 +95,73 @@ void MemoryMeter::find_writers(std::span<const InstructionId> order) {
     }
 }
 
+void MemoryMeter::place_counters() {
+  std::size_t count = 1;
+  for (const auto& cells : cells_)
+    count += cells.size();
+  const auto memory = device_.allocate(Space::Pinned, static_cast<Bytes>(count * sizeof(Bytes)));
+  counters_ = {reinterpret_cast<Bytes*>(memory.data()), count};
+  std::ranges::fill(counters_, 0);
+  std::size_t next = 1;
+  for (auto& cells : cells_)
+    for (Cell& cell : cells)
+      cell.changed = &counters_[next++];
+}
+
 void MemoryMeter::before(const Issue& issue) {
   if (!issue.first) return;
   for (const Cell* cell : begins_[issue.id])
-    fill_pattern(arena_.bytes(), cell->begin, cell->end);
+    device_.fill_pattern(plan_.instructions[issue.id].stream,
+                         part(arena_.bytes(), cell->begin, cell->end));
 }
 
 void MemoryMeter::after(const Issue& issue) {
   if (!issue.first) return;
-  for (Cell* cell : ends_[issue.id])
-    cell->changed = count_changed(arena_.bytes(), cell->begin, cell->end);
+  for (const Cell* cell : ends_[issue.id])
+    device_.count_changed(plan_.instructions[issue.id].stream,
+                          part(arena_.bytes(), cell->begin, cell->end), *cell->changed);
 }
 
-void MemoryMeter::expect_untouched_outside() const {
-  expect_pattern(arena_.guard_before(), 0, Arena::kGuardBytes, "before the arena");
-  expect_pattern(arena_.guard_after(), 0, Arena::kGuardBytes, "after the arena");
+Bytes MemoryMeter::changed_now(std::span<const std::byte> memory) {
+  device_.count_changed(Stream::Compute, memory, counters_.front());
+  device_.finish(Stream::Compute);
+  return counters_.front();
+}
+
+void MemoryMeter::expect_pattern(std::span<const std::byte> memory, std::string_view where) {
+  const Bytes changed = changed_now(memory);
+  if (changed > 0)
+    throw SystemError(
+        fmt::format("memory overrun: {} bytes {} were written to, where the plan has no buffer",
+                    changed, where));
+}
+
+/// Bytes of the arena up to and with the last word that differs from the pattern.
+Bytes MemoryMeter::extent() {
+  constexpr Bytes kWord = 4;
+  Bytes least = 0;  // words
+  Bytes most = round_up(plan_.arena.bytes, kWord) / kWord;
+  while (least < most) {
+    const Bytes middle = (least + most) / 2;
+    const Bytes begin = std::min(middle * kWord, plan_.arena.bytes);
+    changed_now(part(arena_.bytes(), begin, plan_.arena.bytes)) > 0 ? least = middle + 1
+                                                                    : most = middle;
+  }
+  return std::min(least * kWord, plan_.arena.bytes);
+}
+
+void MemoryMeter::expect_untouched_outside() {
+  expect_pattern(arena_.guard_before(), "before the arena");
+  expect_pattern(arena_.guard_after(), "after the arena");
   std::vector<const Buffer*> sorted;
   for (const Buffer& buffer : plan_.buffers)
     sorted.push_back(&buffer);
   std::ranges::sort(sorted, {}, &Buffer::offset);
   Bytes end = 0;
   const auto expect_gap = [&](Bytes until) {
-    expect_pattern(arena_.bytes(), end, until, fmt::format("from offset {} of the arena on", end));
+    if (end < until)
+      expect_pattern(part(arena_.bytes(), end, until),
+                     fmt::format("from offset {} of the arena on", end));
   };
   for (const Buffer* buffer : sorted) {
     expect_gap(buffer->offset);
@@ -176,20 +170,20 @@ void MemoryMeter::expect_untouched_outside() const {
   expect_gap(plan_.arena.bytes);
 }
 
-Bytes MemoryMeter::changed_of(BufferId id) const {
+Bytes MemoryMeter::changed_of(BufferId id) {
   const Buffer& buffer = plan_.buffers[id];
   if (buffer.resident)
-    return count_changed(arena_.bytes(), buffer.offset, buffer.offset + buffer.bytes());
+    return changed_now(part(arena_.bytes(), buffer.offset, buffer.offset + buffer.bytes()));
   Bytes changed = 0;
   for (const Cell& cell : cells_[id])
-    changed += cell.changed;
+    changed += *cell.changed;
   return changed;
 }
 
 RankMemory MemoryMeter::finish() {
   expect_untouched_outside();
   RankMemory memory;
-  memory.peak_allocated_bytes = extent_of(arena_.bytes());
+  memory.peak_allocated_bytes = extent();
   memory.at_peak.fill(0);
   for (const BufferId buffer : at_peak_)
     *memory.at_peak[static_cast<int>(plan_.buffers[buffer].category)] += changed_of(buffer);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "plans/plan.h"
@@ -16,10 +17,10 @@ namespace shardplan {
 /// no byte that the instruction at hand does not write, so it adds no race to a plan without one.
 class MemoryMeter {
  public:
-  /// `plan` and `arena` must outlive this.
-  MemoryMeter(const Plan& plan, Arena& arena);
+  /// All must outlive this. To be made while no issue runs.
+  MemoryMeter(const Plan& plan, const Arena& arena, Device& device);
 
-  /// To be called around the execution of every issue, by the thread that executes it.
+  /// To be called around the execution of every issue, by its body.
   void before(const Issue& issue);
   void after(const Issue& issue);
 
@@ -35,16 +36,22 @@ class MemoryMeter {
     Bytes end = 0;
     InstructionId first_writer = -1;  // -1: something reads it first, or nothing touches it
     InstructionId last_writer = -1;
-    Bytes changed = 0;
+    Bytes* changed = nullptr;  // after the last writer
   };
 
   void cut_into_cells(std::span<const InstructionId> order);
   void find_writers(std::span<const InstructionId> order);
-  void expect_untouched_outside() const;
-  Bytes changed_of(BufferId buffer) const;
+  void place_counters();
+  Bytes changed_now(std::span<const std::byte> memory);
+  Bytes changed_of(BufferId buffer);
+  void expect_pattern(std::span<const std::byte> memory, std::string_view where);
+  void expect_untouched_outside();
+  Bytes extent();
 
   const Plan& plan_;
-  Arena& arena_;
+  const Arena& arena_;
+  Device& device_;
+  std::span<Bytes> counters_;               // pinned; the first one is for changed_now()
   std::vector<std::vector<Cell>> cells_;    // by buffer; none for residents
   std::vector<std::vector<Cell*>> begins_;  // by instruction: cells it is the first to write
   std::vector<std::vector<Cell*>> ends_;    // by instruction: cells it is the last to write

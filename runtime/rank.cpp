@@ -10,11 +10,10 @@
 namespace shardplan {
 namespace {
 
-std::array<bool, kStreams> streams_of(const Plan& plan) {
-  std::array<bool, kStreams> used{};
+DeviceOptions with_streams(DeviceOptions options, const Plan& plan) {
   for (const Instruction& instruction : plan.instructions)
-    used[static_cast<int>(instruction.stream)] = true;
-  return used;
+    options.streams[static_cast<int>(instruction.stream)] = true;
+  return options;
 }
 
 }  // namespace
@@ -26,21 +25,29 @@ Rank::Rank(const Plan& plan, const Options& options, Communicator& communicator,
       failure_(failure),
       options_(options),
       data_(data),
-      arena_(plan.arena.bytes),
+      device_(options.kind->make(with_streams(options.device, plan),
+                                 [this](const Issue& issue) { return execute(issue); })),
+      arena_(*device_, plan.arena.bytes),
       latest_(plan.instructions.size()),
       spent_(plan.instructions.size()),
       step_ends_(std::max(plan.job.run.steps, 0)),
-      writer_(plan, communicator, [this](const View& view) { return values(view); }),
-      interpreter_(plan, arena_.bytes(), device_, communicator, data),
-      device_({streams_of(plan), options.gemm, options.compute_threads},
-              [this](const Issue& issue) { return execute(issue); }) {}
+      writer_(plan, communicator, [this](const View& view) { return values(view); }) {}
+
+void Rank::connect() {
+  if (options_.kind->connect != nullptr)
+    own_communicator_ = options_.kind->connect(communicator_, *device_, options_.device);
+  Communicator& used = own_communicator_ ? *own_communicator_ : communicator_;
+  interpreter_.emplace(plan_, arena_.bytes(), *device_, used, data_);
+}
 
 void Rank::run() noexcept {
   try {
-    if (options_.measure_memory) meter_.emplace(plan_, arena_);
+    connect();
+    if (options_.measure_memory) meter_.emplace(plan_, arena_, *device_);
     const bool issued = std::ranges::all_of(
         plan_.program, [&](const ProgramItem& item) { return issue_item(item); });
-    if ((issued || stopped_early_) && wait_for(issued_)) {
+    finished_ = (issued || stopped_early_) && wait_for(issued_);
+    if (finished_) {
       if (meter_) memory_ = meter_->finish();
       memory_.resident_set_bytes = resident_set_bytes();
     }
@@ -48,11 +55,12 @@ void Rank::run() noexcept {
     failure_.record(plan_, communicator_.rank(), nullptr);
   }
   steps_issued_.stop();  // a program need not have a loop over steps
-  device_.join();        // after a failure, streams may still be reading the memory of other ranks
+  if (own_communicator_ && !finished_) own_communicator_->abort("the job has failed");
+  device_->join();  // after a failure, streams may still be reading the memory of other ranks
 }
 
 void Rank::stop() noexcept {
-  device_.stop();
+  device_->stop();
   steps_issued_.stop();
 }
 
@@ -61,7 +69,7 @@ bool Rank::execute(const Issue& issue) noexcept {
     if (options_.before_instruction) options_.before_instruction(issue.id, issue.step);
     if (meter_) meter_->before(issue);
     const auto begin = std::chrono::steady_clock::now();
-    interpreter_.run(issue);
+    interpreter_->run(issue);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     Spent& spent = spent_[issue.id];
     (issue.step <= first_step() ? spent.first_step : spent.later) += taken.count();
@@ -112,10 +120,12 @@ bool Rank::issue_steps(const ProgramItem& item) {
 void Rank::restore_optimizer() {
   for (const StatePart& part : training_state(plan_)) {
     if (part.suffix.empty()) continue;
-    const std::span<float> values = floats(part.values);
+    const std::span<const float> before = values(part.values);
+    std::vector<float> restored(before.begin(), before.end());
     for (const Piece& piece : pieces_of(plan_, part, communicator_.rank()))
       data_.checkpoint->read(name_of(plan_, part, piece), piece.first,
-                             values.subspan(piece.at, piece.elems));
+                             std::span(restored).subspan(piece.at, piece.elems));
+    device_->from_host(std::as_bytes(std::span(restored)), interpreter_->operand(part.values));
   }
 }
 
@@ -162,18 +172,18 @@ bool Rank::issue_one(InstructionId id) {
     std::uint64_t& waits = issue.waits[static_cast<int>(stream)];
     waits = std::max(waits, number);
   }
-  const std::uint64_t number = device_.enqueue(instruction.stream, issue);
+  const std::uint64_t number = device_->enqueue(instruction.stream, issue);
   if (number == 0) return false;
   latest_[id] = {instruction.stream, number};
   issued_[static_cast<int>(instruction.stream)] = number;
   // In the same order as happens-before has it: the host goes on once the wait's own turn is over.
   return !std::holds_alternative<HostWait>(instruction.operation) ||
-         device_.wait(instruction.stream, number);
+         device_->wait(instruction.stream, number);
 }
 
 bool Rank::wait_for(const Counts& counts) {
   for (int s = 0; s < kStreams; ++s)
-    if (!device_.wait(static_cast<Stream>(s), counts[s])) return false;
+    if (!device_->wait(static_cast<Stream>(s), counts[s])) return false;
   return true;
 }
 
@@ -183,6 +193,7 @@ bool Rank::wait_step(std::int32_t step) {
 
 std::vector<InstructionTime> Rank::instruction_times() const {
   std::vector<InstructionTime> times;
+  if (!options_.kind->works_in_bodies) return times;
   const int later_steps = step_ - first_step();
   for (std::size_t i = 0; i < spent_.size(); ++i) {
     const Instruction& instruction = plan_.instructions[i];
@@ -197,9 +208,9 @@ std::vector<InstructionTime> Rank::instruction_times() const {
   return times;
 }
 
-std::span<float> Rank::floats(const View& view) const {
-  const std::span<std::byte> bytes = interpreter_.bytes_of(view);
-  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+std::span<const float> Rank::values(const View& view) const {
+  const std::span<const std::byte> bytes = device_->on_host(interpreter_->operand(view));
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
 }  // namespace shardplan

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,7 +14,7 @@
 #include "runtime/arena.h"
 #include "runtime/checkpoint_writer.h"
 #include "runtime/comm/communicator.h"
-#include "runtime/cpu_device.h"
+#include "runtime/device_kind.h"
 #include "runtime/interpreter.h"
 #include "runtime/job_failure.h"
 #include "runtime/measure.h"
@@ -25,8 +26,8 @@ namespace shardplan {
 class Rank {
  public:
   struct Options {
-    cpu::Gemm gemm = nullptr;
-    int compute_threads = 1;
+    const DeviceKind* kind = nullptr;
+    DeviceOptions device;  // of the first rank of this process; streams are the plan's
     bool measure_memory = true;
     int checkpoint_every = 0;                                    // steps; 0: never
     std::function<void(InstructionId, int)> before_instruction;  // may be empty
@@ -49,10 +50,11 @@ class Rank {
   std::chrono::steady_clock::time_point first_step_begin() const { return first_step_begin_; }
   /// After run(): the measured memory.
   const RankMemory& memory() const { return memory_; }
-  /// After run(): what each instruction took in a step, on the mean of those after the first.
+  /// After run(): what each instruction took in a step, on the mean of those after the first; none
+  /// when the device does not tell.
   std::vector<InstructionTime> instruction_times() const;
-  /// After run(): float32 operands.
-  std::span<const float> values(const View& view) const { return floats(view); }
+  /// After run(): float32 operands; valid until the next call for the same one.
+  std::span<const float> values(const View& view) const;
 
  private:
   /// How many issues each stream has been given.
@@ -77,7 +79,7 @@ class Rank {
   int first_step() const {
     return data_.checkpoint == nullptr ? 0 : data_.checkpoint->position().steps;
   }
-  std::span<float> floats(const View& view) const;
+  void connect();
   bool execute(const Issue& issue) noexcept;
   bool issue_item(const ProgramItem& item);
   bool issue_pass(const ProgramItem& item);
@@ -94,12 +96,14 @@ class Rank {
   JobFailure& failure_;
   const Options options_;
   const JobData& data_;
-  Arena arena_;
+  const std::unique_ptr<Device> device_;
+  const Arena arena_;
   std::optional<MemoryMeter> meter_;
   RankMemory memory_;
 
   std::int32_t step_ = 0;
   bool stopped_early_ = false;
+  bool finished_ = false;                       // everything that was issued
   std::vector<Latest> latest_;                  // by instruction
   std::vector<Spent> spent_;                    // likewise
   std::array<std::int32_t, kSources> reads_{};  // by source: issues in this step
@@ -109,8 +113,8 @@ class Rank {
   std::chrono::steady_clock::time_point first_step_begin_;
 
   CheckpointWriter writer_;
-  Interpreter interpreter_;
-  CpuDevice device_;  // last: its threads use all of the above
+  std::unique_ptr<Communicator> own_communicator_;  // null: the job's does all
+  std::optional<Interpreter> interpreter_;          // once connected
 };
 
 }  // namespace shardplan

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <span>
 
+#include "kernels/arithmetic.h"
 #include "kernels/cpu/clones.h"
-#include "kernels/cpu/exponential.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/kernels.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/arithmetic.h"
 #include "kernels/cpu/clones.h"
-#include "kernels/cpu/exponential.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/kernels.h"

@@ -1,32 +1,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numbers>
 
+#include "kernels/arithmetic.h"
 #include "kernels/cpu/clones.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/kernels.h"
 
 namespace shardplan::cpu {
 namespace {
-
-/// Angle per position of pair `pair`, by the formulas of transformers' modeling_rope_utils.py
-/// (_compute_default_rope_parameters, _compute_linear_..., _compute_llama3_...).
-float frequency(std::int64_t pair, const RopeShape& shape) {
-  const auto factor = static_cast<float>(shape.factor);
-  const float exponent = static_cast<float>(2 * pair) / static_cast<float>(shape.head_dim);
-  const float plain = 1.0F / std::pow(static_cast<float>(shape.theta), exponent);
-  if (shape.original_context <= 0) return plain / factor;
-
-  const auto context = static_cast<float>(shape.original_context);
-  const auto low = static_cast<float>(shape.low_frequency);
-  const auto high = static_cast<float>(shape.high_frequency);
-  const float wavelength = 2 * std::numbers::pi_v<float> / plain;
-  if (wavelength < context / high) return plain;
-  if (wavelength > context / low) return plain / factor;
-  const float smooth = (context / wavelength - low) / (high - low);
-  return (1 - smooth) * plain / factor + smooth * plain;
-}
 
 constexpr std::int64_t kBlock = 64;  // pairs whose tables fit on the stack
 using Table = std::array<float, kBlock>;
@@ -49,7 +31,7 @@ void rotate_pairs(const float* x, float* out, const RopeShape& shape, RopeDirect
   const float sign = direction == RopeDirection::Forward ? 1.0F : -1.0F;
   Table frequencies;
   for (std::int64_t i = 0; i < pairs; ++i)
-    frequencies[i] = frequency(begin + i, shape);
+    frequencies[i] = rope_frequency(begin + i, shape);
   for (std::int64_t t = times.begin; t < times.end; ++t) {
     Table cosine;
     Table sine;

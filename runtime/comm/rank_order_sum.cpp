@@ -21,9 +21,9 @@ void add_scaled(const double* x, double scale, double* out, std::size_t elems) {
   for (std::size_t i = 0; i < elems; ++i)
     out[i] += x[i] * scale;
 }
-void add_scaled(const cpu::BFloat16* x, double scale, float* out, std::size_t elems) {
+void add_scaled(const BFloat16* x, double scale, float* out, std::size_t elems) {
   for (std::size_t i = 0; i < elems; ++i)
-    out[i] += cpu::widened(x[i]) * static_cast<float>(scale);
+    out[i] += widened(x[i]) * static_cast<float>(scale);
 }
 
 /// What elements of type T are summed in.
@@ -32,8 +32,8 @@ using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 template <typename T>
 T stored(Sum<T> value) {
-  if constexpr (std::is_same_v<T, cpu::BFloat16>)
-    return cpu::rounded(value);
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return rounded(value);
   else
     return value;
 }
@@ -68,7 +68,7 @@ void sum_in_rank_order(std::span<const Contribution> parts, std::size_t first_by
   switch (parts.front().dtype) {
     case Dtype::Float32: return sum_bytes<float>(parts, first_byte, out);
     case Dtype::Float64: return sum_bytes<double>(parts, first_byte, out);
-    case Dtype::BFloat16: return sum_bytes<cpu::BFloat16>(parts, first_byte, out);
+    case Dtype::BFloat16: return sum_bytes<BFloat16>(parts, first_byte, out);
     default: check(false, "sums are over float32, float64 or bfloat16");
   }
 }

@@ -71,8 +71,8 @@ TEST_P(Activations, OfEveryModuleEqualPyTorchs) {
   const Plan plan = make_plan(one_sequence(GetParam(), order));
   const SafeTensors expected(kNumerics + "/models/" + GetParam() + "/activations_seq0.safetensors");
 
-  Arena arena(plan.arena.bytes);
-  CpuDevice device({.gemm = cpu::gemm_reference}, {});
+  CpuDevice device({.profile = Profile::CpuReference}, {});
+  const Arena arena(device, plan.arena.bytes);
   ThreadWorld world(plan.mesh, 1);
   const Batches batches(plan);
   const WeightSource weights(plan);
@@ -92,7 +92,7 @@ TEST_P(Activations, OfEveryModuleEqualPyTorchs) {
     const std::string module = module_of(instruction);
     const SafeTensor* tensor = module.empty() ? nullptr : expected.find(module);
     if (tensor == nullptr) continue;
-    const std::span<std::byte> bytes = interpreter.bytes_of(instruction.writes[0]);
+    const std::span<std::byte> bytes = interpreter.operand(instruction.writes[0]).bytes();
     const std::span<const float> got(reinterpret_cast<const float*>(bytes.data()),
                                      bytes.size() / 4);
     EXPECT_LT(distance(got, *tensor), 1e-6) << module;

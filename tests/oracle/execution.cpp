@@ -69,8 +69,10 @@ int run_rank(const Plan& plan, Launched launched, bool with_state,
 
 }  // namespace
 
-Report execute_in_threads(const Plan& plan, TensorsByName* optimizer_state) {
+Report execute_in_threads(const Plan& plan, TensorsByName* optimizer_state,
+                          const DeviceKind* device) {
   ExecuteOptions options;
+  options.device = device;
   options.optimizer_state = optimizer_state;
   return execute(plan, options);
 }

@@ -150,7 +150,7 @@ std::vector<Check> checks_of(const NumericsCase& one, Job job, const CostConstan
   const fs::path folder = job.run.output;
   const Execution execution = [&](const Plan& plan, TensorsByName* state) {
     return options.processes ? execute_in_processes(plan, state, folder)
-                             : execute_in_threads(plan, state);
+                             : execute_in_threads(plan, state, options.device);
   };
   const Plan plan = verified_plan(job);
   const Training training = train(plan, execution);
@@ -162,7 +162,10 @@ std::vector<Check> checks_of(const NumericsCase& one, Job job, const CostConstan
   add(memory_as_predicted(plan, simulate(plan, costs), training.report));
   checks.push_back(same_bits("repeated run", training, train(plan, execution)));
   if (options.processes)
-    checks.push_back(same_bits("as threads", training, train(plan, execute_in_threads)));
+    checks.push_back(
+        same_bits("as threads", training, train(plan, [](const Plan& same, TensorsByName* state) {
+                    return execute_in_threads(same, state);
+                  })));
   for (const Twin& twin : twins_of(plan, folder))
     checks.push_back(same_bits(twin.name, training, train(verified_plan(twin.job), execution)));
   for (const Variant& variant : kVariants) {

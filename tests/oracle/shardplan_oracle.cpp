@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "plans/error.h"
+#include "plans/names.h"
+#include "runtime/plugin.h"
 #include "tests/oracle/allocator.h"
 #include "tests/oracle/arena.h"
 #include "tests/oracle/bandwidth.h"
@@ -27,6 +29,16 @@ constexpr int kMachineFailed = 3;
 
 using Form = Scorecard::Form;
 
+/// Null: CPUs.
+const DeviceKind* device_from(const std::string& name) {
+  if (name == "cpu") return nullptr;
+  if (name == "cuda") return &open_cuda();
+  if (name == "fake-cuda") return &open_plugin(SHARDPLAN_FAKE_CUDA);
+  throw InputError(
+      "--device: " +
+      unknown_name("device", name, std::vector<std::string>{"cpu", "cuda", "fake-cuda"}));
+}
+
 int run_program(int argc, char** argv) {
   CLI::App app("Acceptance checks of shardplan");
   app.require_subcommand(1);
@@ -40,9 +52,12 @@ int run_program(int argc, char** argv) {
   };
 
   NumericsOptions options;
-  std::string profile = "cpu-onednn";
+  std::string profile;
+  std::string device = "cpu";
   CLI::App* command = add("numerics", "Trained numbers and memory, by case", [&](Form form) {
-    options.profile = profile_from(profile);
+    options.device = device_from(device);
+    options.profile = profile.empty() ? (options.device ? Profile::Cuda : Profile::CpuOneDnn)
+                                      : profile_from(profile);
     options.form = form;
     return numerics(options);
   });
@@ -50,6 +65,7 @@ int run_program(int argc, char** argv) {
   command->add_option("--filter", options.filter, "Only cases whose names hold this");
   command->add_flag("--processes", options.processes, "A process for each rank");
   command->add_option("--profile", profile, "cpu-onednn or cpu-reference");
+  command->add_option("--device", device, "cpu, cuda, or fake-cuda: emulated on the CPU");
 
   add("arena", "Memory plans against the live bound, by preset", arena);
 

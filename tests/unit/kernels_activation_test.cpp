@@ -1,7 +1,7 @@
 #include <bit>
 #include <numbers>
 
-#include "kernels/cpu/exponential.h"
+#include "kernels/arithmetic.h"
 #include "kernels/kernels.h"
 #include "tests/unit/kernel_testing.h"
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "plans/error.h"
+#include "runtime/cpu_device.h"
 #include "runtime/host_memory.h"
 #include "tests/unit/scratch_folder.h"
 
@@ -61,8 +62,9 @@ class Meter : public ::testing::Test {
   }
 
   const Plan plan_ = plan_with_reuse();
-  Arena arena_{plan_.arena.bytes};
-  MemoryMeter meter_{plan_, arena_};
+  CpuDevice device_{{}, {}};
+  const Arena arena_{device_, plan_.arena.bytes};
+  MemoryMeter meter_{plan_, arena_, device_};
 };
 
 TEST_F(Meter, CountsTheBytesOfBuffersThatLiveAtThePeak) {

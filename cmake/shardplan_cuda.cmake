@@ -1,0 +1,21 @@
+# The sources of the plug-in for GPUs, which two targets compile: nvcc for GPUs, and the compiler of
+# everything else for the fake of CUDA that tests run on.
+set(SHARDPLAN_CUDA_KERNELS attention cross_entropy elementwise embedding memory norms optimizer rope)
+list(TRANSFORM SHARDPLAN_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
+list(TRANSFORM SHARDPLAN_CUDA_KERNELS APPEND .cu)
+set(SHARDPLAN_CUDA_SOURCES
+  kernels/cuda/check.cpp kernels/cuda/linear.cpp
+  runtime/cuda/cuda_device.cpp runtime/cuda/cuda_kernels.cpp runtime/cuda/nccl_communicator.cpp
+  runtime/cuda/plugin.cpp)
+list(TRANSFORM SHARDPLAN_CUDA_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
+
+# shardplan_cuda_plugin(NAME): a library that is opened at run time, of ${SHARDPLAN_CUDA_SOURCES};
+# nothing but its entry can be seen from outside.
+function(shardplan_cuda_plugin name)
+  add_library(${name} MODULE ${SHARDPLAN_CUDA_SOURCES})
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  target_compile_definitions(${name} PRIVATE SHARDPLAN_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(${name} PRIVATE shardplan::runtime fmt::fmt shardplan_build_flags)
+  target_link_options(${name} PRIVATE -Wl,--as-needed -Wl,--exclude-libs,ALL)
+endfunction()

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "kernels/cuda/linear.h"
+#include "runtime/cuda/memory.h"
+#include "runtime/device.h"
+#include "runtime/device_kind.h"
+
+namespace shardplan::cuda {
+
+/// How many GPUs this machine has. Throws SystemError when CUDA does not start.
+int device_count();
+
+/// One GPU. Issues are enqueued by the thread that issues them, on a CUDA stream for each of the
+/// plan's; what they wait for becomes events.
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(const DeviceOptions& options, Body body);
+  ~CudaDevice() override;
+
+  std::span<std::byte> allocate(Space space, Bytes bytes) override;
+
+  std::uint64_t enqueue(Stream stream, const Issue& issue) override;
+  bool wait(Stream stream, std::uint64_t count) override;
+  void stop() noexcept override { stopped_ = true; }
+  void join() noexcept override;
+
+  void compute(Stream stream, const Launch& launch) override;
+  void copy(Stream stream, const Operand& from, const Operand& to) override;
+  void fill(Stream stream, const Operand& to, double value) override;
+  void copy_in(Stream stream, const Issue& issue, HostData& host, const Operand& to) override;
+  void copy_out(Stream stream, const Issue& issue, HostData& host, const Operand& from) override;
+  void fill_pattern(Stream stream, std::span<std::byte> memory) override;
+  void count_changed(Stream stream, std::span<const std::byte> memory, Bytes& changed) override;
+
+  void finish(Stream stream) override;
+  std::span<const std::byte> on_host(const Operand& from) override;
+  void from_host(std::span<const std::byte> from, const Operand& to) override;
+
+  // For communicators on this device.
+  cudaStream_t stream(Stream stream) { return queue(stream).stream.get(); }
+  /// Calls `check` while somebody waits, now and then; what it throws ends the wait.
+  void watch(std::function<void()> check) { checks_.push_back(std::move(check)); }
+  bool is_stopped() const { return stopped_; }
+
+ private:
+  /// Issues that the host may be ahead.
+  static constexpr std::uint64_t kCapacity = 256;
+  static constexpr std::size_t kStagings = 4;
+
+  /// Pinned memory that parts of operands pass through.
+  struct Staging {
+    CudaDevice* device = nullptr;
+    PinnedMemory memory;
+    EventHandle done;  // what was last copied through it
+    bool used = false;
+    HostData* host = nullptr;
+    Issue issue;
+    Bytes at = 0;
+    std::size_t bytes = 0;
+  };
+  struct Queue {
+    StreamHandle stream;
+    std::array<EventHandle, kCapacity> events;  // by issue number
+    std::array<InstructionId, kCapacity> ids{};
+    std::atomic<std::uint64_t> issued{0};
+    std::atomic<std::uint64_t> finished{0};  // at least so many; for progress()
+    EventHandle idle;                        // for finish()
+    std::array<Staging, kStagings> stagings;
+    std::size_t next_staging = 0;
+    std::span<double> partials;
+    std::unique_ptr<Products> products;
+  };
+  class Patience;
+
+  Queue& queue(Stream stream);
+  bool is_finished(const Queue& queue, std::uint64_t count) const;
+  std::uint64_t progress();
+  std::string oldest_issues();
+  void wait_for(const EventHandle& event);
+  void expect_no_failure();
+  void defer(std::exception_ptr error) noexcept;
+  Staging& staging(Queue& queue, std::size_t bytes);
+  static void accept(void* staging) noexcept;
+
+  const DeviceOptions options_;
+  const Body body_;
+  std::vector<DeviceMemory> memory_;
+  std::vector<PinnedMemory> pinned_;
+  std::array<std::unique_ptr<Queue>, kStreams> queues_;
+  std::map<const std::byte*, std::vector<std::byte>> copies_;  // on the host, by operand
+  std::vector<std::function<void()>> checks_;
+  std::atomic<std::thread::id> owner_{};  // who issues; checks are made by it alone
+  std::atomic<bool> stopped_{false};
+  std::atomic<bool> ended_{false};  // nothing runs any more
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  std::exception_ptr error_;  // of a part that the host has taken
+};
+
+}  // namespace shardplan::cuda

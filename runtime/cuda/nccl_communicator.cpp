@@ -1,0 +1,160 @@
+#include "runtime/cuda/nccl_communicator.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+
+#include "kernels/bfloat16.h"
+#include "plans/error.h"
+
+namespace shardplan::cuda {
+namespace {
+
+[[noreturn]] void fail(ncclResult_t result, ncclComm_t comm, const char* what) {
+  throw SystemError(fmt::format("NCCL cannot {}: {} ({})", what, ncclGetErrorString(result),
+                                ncclGetLastError(comm)));
+}
+
+ncclDataType_t type_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::Float32: return ncclFloat32;
+    case Dtype::Float64: return ncclFloat64;
+    case Dtype::BFloat16: return ncclBfloat16;
+    default: break;
+  }
+  shardplan::check(false, "sums are over float32, float64 or bfloat16");
+  return ncclFloat32;
+}
+
+std::size_t elems_of(std::span<const std::byte> data, Dtype dtype) {
+  return data.size() / static_cast<std::size_t>(size_of(dtype));
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(Communicator& host, CudaDevice& device, Seconds timeout_s)
+    : host_(host), device_(device), timeout_s_(timeout_s) {
+  device.watch([this] { expect_peers(); });
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  for (auto& [key, comm] : comms_)
+    ncclCommDestroy(comm.handle);
+}
+
+/// Blocks until what NCCL does in the background is done.
+void NcclCommunicator::settle(ncclResult_t result, ncclComm_t comm, const char* what) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (result == ncclInProgress) {
+    if (ncclCommGetAsyncError(comm, &result) != ncclSuccess) result = ncclInvalidArgument;
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    if (device_.is_stopped()) throw SystemError("the device was stopped");
+    if (taken.count() > timeout_s_)
+      throw SystemError(
+          fmt::format("NCCL: not all ranks came to {} within {} s", what, timeout_s_));
+    std::this_thread::yield();
+  }
+  if (result != ncclSuccess) fail(result, comm, what);
+}
+
+ncclComm_t NcclCommunicator::connect(Group group) {
+  ncclUniqueId id{};
+  if (place(group) == 0 && ncclGetUniqueId(&id) != ncclSuccess)
+    throw SystemError("NCCL cannot start");
+  host_.broadcast(Stream::Host, group, std::as_writable_bytes(std::span(&id, 1)), 0);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;  // or a rank that does not come would hold this one up for ever
+  ncclComm_t made = nullptr;
+  const ncclResult_t result = ncclCommInitRankConfig(&made, static_cast<int>(size(group)), id,
+                                                     static_cast<int>(place(group)), &config);
+  settle(result, made, "connect ranks");
+  return made;
+}
+
+NcclCommunicator::Comm& NcclCommunicator::comm(Stream stream, Group group) {
+  Comm& known = comms_[{stream, group}];
+  if (known.handle == nullptr) known.handle = connect(group);
+  return known;
+}
+
+/// The sum of what ranks bring, times a factor.
+ncclRedOp_t NcclCommunicator::sum(Comm& comm, ncclDataType_t type, double factor) {
+  if (factor == 1) return ncclSum;
+  const auto [found, is_new] = comm.sums.try_emplace({type, factor}, ncclSum);
+  if (!is_new) return found->second;
+  auto single = static_cast<float>(factor);
+  BFloat16 half = rounded(single);
+  void* scalar = type == ncclFloat64   ? static_cast<void*>(&factor)
+                 : type == ncclFloat32 ? static_cast<void*>(&single)
+                                       : static_cast<void*>(&half);
+  const ncclResult_t result =
+      ncclRedOpCreatePreMulSum(&found->second, scalar, type, ncclScalarHostImmediate, comm.handle);
+  settle(result, comm.handle, "make a sum");
+  return found->second;
+}
+
+void NcclCommunicator::all_gather(Stream stream, Group group, std::span<const std::byte> shard,
+                                  std::span<std::byte> full) {
+  if (stream == Stream::Host) return host_.all_gather(stream, group, shard, full);
+  shardplan::check(full.size() == shard.size() * size(group),
+                   "the gathered buffer holds every shard");
+  const ncclComm_t own = comm(stream, group).handle;
+  settle(
+      ncclAllGather(shard.data(), full.data(), shard.size(), ncclInt8, own, device_.stream(stream)),
+      own, "gather");
+}
+
+void NcclCommunicator::reduce_scatter(Stream stream, Group group, Dtype dtype,
+                                      std::span<const std::byte> full, std::span<std::byte> shard,
+                                      double pre_scale, double post_scale) {
+  if (stream == Stream::Host)
+    return host_.reduce_scatter(stream, group, dtype, full, shard, pre_scale, post_scale);
+  shardplan::check(full.size() == shard.size() * size(group),
+                   "the scattered buffer holds every shard");
+  Comm& own = comm(stream, group);
+  const ncclRedOp_t op = sum(own, type_of(dtype), pre_scale * post_scale);
+  settle(ncclReduceScatter(full.data(), shard.data(), elems_of(shard, dtype), type_of(dtype), op,
+                           own.handle, device_.stream(stream)),
+         own.handle, "reduce and scatter");
+}
+
+void NcclCommunicator::all_reduce(Stream stream, Group group, Dtype dtype,
+                                  std::span<std::byte> data, double pre_scale, double post_scale) {
+  if (stream == Stream::Host)
+    return host_.all_reduce(stream, group, dtype, data, pre_scale, post_scale);
+  Comm& own = comm(stream, group);
+  const ncclRedOp_t op = sum(own, type_of(dtype), pre_scale * post_scale);
+  settle(ncclAllReduce(data.data(), data.data(), elems_of(data, dtype), type_of(dtype), op,
+                       own.handle, device_.stream(stream)),
+         own.handle, "reduce");
+}
+
+void NcclCommunicator::broadcast(Stream stream, Group group, std::span<std::byte> data, int root) {
+  if (stream == Stream::Host) return host_.broadcast(stream, group, data, root);
+  const ncclComm_t own = comm(stream, group).handle;
+  settle(ncclBroadcast(data.data(), data.data(), data.size(), ncclInt8, root, own,
+                       device_.stream(stream)),
+         own, "broadcast");
+}
+
+/// Throws when NCCL has found a peer to have failed.
+void NcclCommunicator::expect_peers() {
+  for (const auto& [key, comm] : comms_) {
+    if (comm.handle == nullptr) continue;
+    ncclResult_t result = ncclSuccess;
+    ncclCommGetAsyncError(comm.handle, &result);
+    if (result == ncclSuccess || result == ncclInProgress) continue;
+    fail(result, comm.handle,
+         fmt::format("go on with stream {}, group {}", to_string(key.first), to_string(key.second))
+             .c_str());
+  }
+}
+
+void NcclCommunicator::abort(const char*) noexcept {
+  for (auto& [key, comm] : comms_)
+    if (comm.handle != nullptr) ncclCommAbort(comm.handle);
+  comms_.clear();
+}
+
+}  // namespace shardplan::cuda

@@ -1,0 +1,49 @@
+#include "runtime/plugin.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include "plans/error.h"
+
+namespace shardplan {
+namespace {
+
+constexpr const char* kCudaLibrary = "libshardplan_cuda.so";
+
+std::filesystem::path folder_of_program() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+}
+
+}  // namespace
+
+const DeviceKind& open_plugin(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw SystemError(fmt::format("cannot open {}: {}", path, dlerror()));
+  const auto* plugin = static_cast<const Plugin*>(dlsym(library, "shardplan_plugin"));
+  if (plugin == nullptr) throw SystemError(fmt::format("{} is no plug-in of shardplan", path));
+  if (std::string_view(plugin->version) != kPluginVersion)
+    throw SystemError(fmt::format("{} is of shardplan {}, this program is {}", path,
+                                  plugin->version, kPluginVersion));
+  return *plugin->kind;
+}
+
+const DeviceKind& open_cuda() {
+  const std::filesystem::path here = folder_of_program();
+  const std::array<std::string, 3> places{
+      (here / kCudaLibrary).string(),
+      (here.parent_path() / "lib/shardplan" / kCudaLibrary).lexically_normal().string(),
+      SHARDPLAN_CUDA_PLUGIN};
+  for (const std::string& place : places)
+    if (std::filesystem::exists(place)) return open_plugin(place);
+  throw SystemError(
+      fmt::format("there is no plug-in for CUDA: looked for {}; build with -DSHARDPLAN_CUDA=on",
+                  fmt::join(places, ", ")));
+}
+
+}  // namespace shardplan
