@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "plans/error.h"
@@ -49,6 +50,7 @@ std::vector<Strategy> shardings_of(Engine engine) {
     case Engine::Fsdp1: return {FullShard, ShardGradOp, NoShard, HybridShard, HybridShardZero2};
     case Engine::Replicate: return {NoShard, Ddp};
     case Engine::Ddp: return {Ddp};
+    case Engine::DeepSpeed: return {Ddp, Zero1, Zero2, Zero3};
     default: return {};
   }
 }
@@ -74,10 +76,50 @@ void refuse_for_torch(const Job& job, Engine engine) {
   refuse_sharding_of_others(engine, strategy.sharding);
 }
 
+/// Options of DeepSpeed that change what is allocated or sent, and are not planned.
+void refuse_zero_options(const DeepSpeedOptions& options) {
+  const auto refuse = [](bool asked, const char* option, std::string_view value,
+                         std::string_view supported) {
+    if (asked) fail_unsupported(fmt::format("strategy.deepspeed.{}", option), value, supported);
+  };
+  for (const auto& [offload, name] : {std::pair(&options.offload_param, "offload_param"),
+                                      std::pair(&options.offload_optimizer, "offload_optimizer")})
+    refuse(offload->device != OffloadDevice::None, name,
+           fmt::format("device {}", to_string(offload->device)), "none");
+  refuse(!options.use_multi_rank_bucket_allreduce, "use_multi_rank_bucket_allreduce", "false",
+         "true");
+  refuse(options.module_granularity_threshold > 0, "stage3_module_granularity_threshold",
+         "a threshold", "0");
+  refuse(options.use_all_reduce_for_fetch_params, "stage3_use_all_reduce_for_fetch_params", "true",
+         "false");
+  refuse(options.zero_hpz_partition_size > 1, "zero_hpz_partition_size", "a second group", "1");
+  refuse(options.zero_quantized_weights, "zero_quantized_weights", "true", "false");
+  refuse(options.zero_quantized_nontrainable_weights, "zero_quantized_nontrainable_weights", "true",
+         "false");
+  refuse(options.zero_quantized_gradients, "zero_quantized_gradients", "true", "false");
+}
+
+void refuse_for_deepspeed(const Job& job) {
+  const Strategy sharding = job.strategy.sharding;
+  refuse_zero_options(job.strategy.deepspeed.value_or(DeepSpeedOptions{}));
+  const auto& precision = job.strategy.mixed_precision;
+  if (precision && precision->buffer != precision->param)
+    fail_unsupported("strategy.mixed_precision.buffer",
+                     fmt::format("{} beside parameters in {} (torch_autocast)",
+                                 to_string(precision->buffer), to_string(precision->param)),
+                     "that of param");
+  const GradientAccumulation& accumulation = job.training.gradient_accumulation;
+  const bool every = sharding == Strategy::Zero2 || sharding == Strategy::Zero3;
+  if (accumulation.steps > 1 && (accumulation.sync == GradientAccumulation::Sync::Every) != every)
+    throw FieldError(
+        "training.gradient_accumulation.sync",
+        fmt::format("with {} DeepSpeed reduces at {}; expected {}", to_string(sharding),
+                    every ? "every micro-step" : "the last one", every ? "every" : "last"));
+}
+
 void refuse_for_engine(const Job& job) {
   const Engine engine = job.strategy.engine.value_or(Engine::Native);
-  if (engine == Engine::DeepSpeed)
-    fail_unsupported("strategy.engine", to_string(engine), "native, fsdp2, fsdp1, ddp, replicate");
+  if (engine == Engine::DeepSpeed) refuse_for_deepspeed(job);
   engine == Engine::Native ? refuse_for_native(job.strategy) : refuse_for_torch(job, engine);
 }
 

@@ -39,6 +39,12 @@ InPlace in_place_operands() {
   return pairs;
 }
 
+/// PyTorch's collectives may gather into, or scatter from, what a rank's own part lies in.
+bool is_part_of_collective(const Plan& plan, const Instruction& instruction) {
+  return is_torch(plan.profile) && (std::holds_alternative<AllGather>(instruction.operation) ||
+                                    std::holds_alternative<ReduceScatter>(instruction.operation));
+}
+
 bool works_in_place(const Plan& plan, const Instruction& instruction, std::size_t read,
                     std::size_t write) {
   const auto* compute = std::get_if<Compute>(&instruction.operation);
@@ -89,6 +95,7 @@ void check_aliasing(const Plan& plan, const std::vector<Bytes>& addresses,
     if (write == writes.end() || write->bytes.begin >= read.bytes.end) continue;
     const View& from = instruction.reads[read.operand];
     const View& to = instruction.writes[write->operand];
+    if (from.buffer == to.buffer && is_part_of_collective(plan, instruction)) continue;
     if (from == to && works_in_place(plan, instruction, read.operand, write->operand)) continue;
     faults.push_back(
         {instruction.name, name(from),

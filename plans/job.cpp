@@ -100,8 +100,10 @@ WrapPolicy::Kind wrap_policy_from(std::string_view name) {
 }
 
 Engine engine_for(Strategy sharding, Engine wanted) {
-  if (wanted == Engine::Native || wanted == Engine::DeepSpeed) return wanted;
-  if (sharding == Strategy::Ddp) return wanted == Engine::Replicate ? wanted : Engine::Ddp;
+  if (is_zero(sharding)) return Engine::DeepSpeed;
+  if (wanted == Engine::Native) return wanted;
+  if (sharding == Strategy::Ddp)
+    return wanted == Engine::Replicate || wanted == Engine::DeepSpeed ? wanted : Engine::Ddp;
   if (sharding == Strategy::NoShard) return wanted == Engine::Fsdp1 ? wanted : Engine::Replicate;
   return wanted == Engine::Fsdp1 ? wanted : Engine::Fsdp2;
 }
@@ -153,9 +155,31 @@ AttentionKernel attention_kernel_from(std::string_view name) {
   return value_of(kAttentionKernelNames, name, "attention kernel");
 }
 
+bool is_zero(Strategy sharding) {
+  return sharding == Strategy::Zero1 || sharding == Strategy::Zero2 || sharding == Strategy::Zero3;
+}
+
+GradientAccumulation::Sync usual_sync(const StrategyJob& strategy) {
+  const bool until_last =
+      strategy.engine == Engine::DeepSpeed &&
+      (strategy.sharding == Strategy::Ddp || strategy.sharding == Strategy::Zero1);
+  return until_last ? GradientAccumulation::Sync::Last : GradientAccumulation::Sync::Every;
+}
+
 void set_sharding(Job& job, Strategy sharding) {
-  job.strategy.sharding = sharding;
-  job.strategy.engine = engine_for(sharding, job.strategy.engine.value_or(Engine::Native));
+  StrategyJob& strategy = job.strategy;
+  const bool was_usual = job.training.gradient_accumulation.sync == usual_sync(strategy);
+  strategy.sharding = sharding;
+  const Engine before = strategy.engine.value_or(Engine::Native);
+  strategy.engine = engine_for(sharding, before);
+  if (strategy.engine != before && strategy.engine == Engine::DeepSpeed) {
+    strategy.deepspeed.emplace();
+    strategy.profile = Profile::TorchEager;
+    if (strategy.mixed_precision)
+      strategy.mixed_precision->buffer = strategy.mixed_precision->param;
+  }
+  if (strategy.engine != Engine::DeepSpeed) strategy.deepspeed.reset();
+  if (was_usual) job.training.gradient_accumulation.sync = usual_sync(strategy);
 }
 
 void set_world(Job& job, int gpus) {

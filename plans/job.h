@@ -34,7 +34,8 @@ enum class Engine { Native, Fsdp1, Fsdp2, Ddp, Replicate, DeepSpeed };
 std::string_view to_string(Engine engine);
 Engine engine_from(std::string_view name);
 
-/// Of PyTorch's engines the one that does this sharding, `wanted` where it does; ours does all.
+/// Of PyTorch's engines the one that does this sharding, `wanted` where it does; ours does all but
+/// ZERO_*.
 Engine engine_for(Strategy sharding, Engine wanted);
 
 /// Low-rank adapters beside frozen linear layers, as PEFT adds them.
@@ -255,6 +256,13 @@ struct Job {
   int world_size() const { return cluster.world_size(); }
   bool operator==(const Job&) const = default;
 };
+
+/// ZERO_1, ZERO_2, ZERO_3.
+bool is_zero(Strategy sharding);
+
+/// When gradients are reduced unless a job says otherwise: always every time, but DeepSpeed up to
+/// stage 1 reduces at the last micro-step.
+GradientAccumulation::Sync usual_sync(const StrategyJob& strategy);
 
 /// Sets the sharding, and with it the engine where the job's does not do it.
 void set_sharding(Job& job, Strategy sharding);

@@ -185,12 +185,14 @@ void read_prefetch(Fields& fields, StrategyJob& strategy) {
     fields.read("forward_prefetch", strategy.forward_prefetch, 0, 1024);
 }
 
-/// What is not said follows the parameters' dtype, as in FSDP; buffers stay as they are.
-MixedPrecision read_mixed_precision(Fields fields) {
+/// What is not said follows the parameters' dtype, as in FSDP; buffers stay as they are, but for
+/// DeepSpeed, which casts the whole module.
+MixedPrecision read_mixed_precision(Fields fields, Engine engine) {
   MixedPrecision precision;
   precision.param = read_float_dtype(fields, "param", precision.param);
   precision.reduce = read_float_dtype(fields, "reduce", precision.param);
-  precision.buffer = read_float_dtype(fields, "buffer", precision.buffer);
+  const bool casts = engine == Engine::DeepSpeed;
+  precision.buffer = read_float_dtype(fields, "buffer", casts ? precision.param : precision.buffer);
   fields.refuse_unknown();
   return precision;
 }
@@ -228,10 +230,6 @@ void read_other_engines(Fields& fields, StrategyJob& strategy) {
                                to_string(strategy.engine.value_or(Engine::Native))));
 }
 
-bool is_zero(Strategy sharding) {
-  return sharding == Strategy::Zero1 || sharding == Strategy::Zero2 || sharding == Strategy::Zero3;
-}
-
 Engine default_engine(Strategy sharding, const GpuSpec& gpu, JobUse use) {
   if (is_zero(sharding)) return Engine::DeepSpeed;
   if (use == JobUse::Run || gpu.is_cpu()) return Engine::Native;
@@ -263,7 +261,8 @@ StrategyJob read_strategy(Fields fields, const GpuSpec& gpu, JobUse use) {
   }
   strategy.wrap = read_wrap(fields.section("wrap"));
   if (fields.find("mixed_precision") != nullptr)
-    strategy.mixed_precision = read_mixed_precision(fields.section("mixed_precision"));
+    strategy.mixed_precision =
+        read_mixed_precision(fields.section("mixed_precision"), *strategy.engine);
   if (const Node* reshard = fields.find("reshard_after_forward"))
     strategy.reshard_after_forward = read_reshard(fields, *reshard);
   read_prefetch(fields, strategy);
@@ -339,8 +338,9 @@ ActivationCheckpointing read_checkpointing(Fields& fields) {
   return checkpointing;
 }
 
-TrainingJob read_training(Fields fields) {
+TrainingJob read_training(Fields fields, const StrategyJob& strategy) {
   TrainingJob training;
+  training.gradient_accumulation.sync = usual_sync(strategy);
   fields.read("micro_batch", training.micro_batch, 1, kMostTokens);
   fields.read("sequence_length", training.sequence_length, 1, kMostTokens);
   if (training.micro_batch > kMostTokens / training.sequence_length)
@@ -391,7 +391,7 @@ Job job_from(const Node& document, const Hardware* hardware, ModelNeed need, Job
   job.model = read_model(root.section("model"), hardware, need);
   job.cluster = read_cluster(root, hardware);
   job.strategy = read_strategy(root.section("strategy"), job.cluster.gpu, use);
-  job.training = read_training(root.section("training"));
+  job.training = read_training(root.section("training"), job.strategy);
   job.run = read_run(root.section("run"));
   job.places = FieldPlaces(document);
   return job;

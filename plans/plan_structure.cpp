@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::int64_t kMostElems = std::int64_t{1} << 53;  // bytes and sums of them fit 63 bits
 
+constexpr auto kReduced = {Dtype::Float32, Dtype::Float64, Dtype::BFloat16,
+                           Dtype::UInt8};  // flags among them, of which the largest is taken
 constexpr auto kSummed = {Dtype::Float32, Dtype::Float64, Dtype::BFloat16};  // and filled
 
 template <typename Container>
@@ -327,7 +329,7 @@ class StructureCheck {
     return has_operands(i, pairs, pairs);
   }
   void check_operands(const Instruction& i, const AllReduce& reduce) {
-    if (in_place(i)) check_dtype(i, i.writes[0], kSummed);
+    if (in_place(i)) check_dtype(i, i.writes[0], is_torch(plan_.profile) ? kReduced : kSummed);
     check_units(i, reduce.contributes);
   }
   void check_operands(const Instruction& i, const Broadcast& broadcast) {

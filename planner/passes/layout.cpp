@@ -17,6 +17,20 @@ std::int64_t valid_elems(const UnitSlice& slice, std::int64_t part, std::int64_t
   return std::clamp<std::int64_t>(slice.valid - rank * part, 0, part);
 }
 
+constexpr std::int64_t kMostClassesOfOneRank = 8;
+
+/// Where DeepSpeed's stages 1 and 2 keep gradients, every rank keeps others. All but the first and
+/// the last are one class in large worlds, with the most of each buffer.
+void add_borders_of_ranks(const Plan& plan, std::set<std::int64_t>& borders) {
+  const StrategyJob& strategy = plan.job.strategy;
+  const bool is_flat = strategy.engine == Engine::DeepSpeed && strategy.sharding != Strategy::Zero3;
+  const std::int64_t group = plan.mesh.shard;
+  if (!is_flat || group == 1) return;
+  borders.insert({1, group - 1});
+  for (std::int64_t rank = 2; group <= kMostClassesOfOneRank && rank < group - 1; ++rank)
+    borders.insert(rank);
+}
+
 /// Ranks that FSDP1 with use_orig_params makes differ in which parameters they have parts of: the
 /// first and the last stand for themselves, the second for all others; and of a unit that is
 /// trained in part, those where some trained parameter begins or ends.
@@ -72,18 +86,28 @@ std::vector<RankClass> rank_classes(const Plan& plan, std::set<std::int64_t> bor
 /// How parameters become slices.
 struct LayoutRules {
   bool per_parameter = false;
-  bool sorted = true;              // what is alike stands together, in slices of its own
-  std::int64_t aligned_elems = 1;  // parameters begin at multiples of it
+  bool sorted = true;               // what is alike stands together, in slices of its own
+  bool by_rows = true;              // what is cut by itself
+  std::int64_t aligned_elems = 1;   // parameters begin at multiples of it
+  std::int64_t aligned_shards = 1;  // and shards end
 };
 
-/// FSDP2 cuts every parameter by itself. FSDP1 flattens a unit in its modules' order; with
-/// use_orig_params parameters are aligned, in the dtype that they are gathered in.
+/// FSDP2 cuts every parameter by itself, by rows, DeepSpeed's stage 3 by elements; its others
+/// flatten all parameters, to an even number per rank. FSDP1 flattens a unit in its modules' order;
+/// with use_orig_params parameters are aligned, in the dtype that they are gathered in.
 LayoutRules rules_of(const Job& job) {
   const StrategyJob& strategy = job.strategy;
   const bool fsdp1 = strategy.engine == Engine::Fsdp1;
   LayoutRules rules;
   rules.per_parameter = strategy.engine == Engine::Fsdp2 || strategy.layout == Layout::PerParameter;
   rules.sorted = !fsdp1;
+  if (strategy.engine == Engine::DeepSpeed) {
+    rules.per_parameter = strategy.sharding == Strategy::Zero3;
+    rules.by_rows = false;
+    rules.sorted = rules.per_parameter;
+    rules.aligned_shards = rules.per_parameter ? 1 : 2;  // nccl_start_alignment_factor
+    return rules;
+  }
   if (rules.per_parameter || (fsdp1 && !strategy.use_orig_params)) return rules;
   const Dtype dtype = fsdp1 ? parameter_dtype(job) : Dtype::Float32;
   rules.aligned_elems = kAlignment / size_of(dtype);
@@ -148,14 +172,14 @@ class UnitLayout {
   void close_slice() {
     if (unit_.slices.empty()) return;
     UnitSlice& slice = unit_.slices.back();
-    if (rules_.per_parameter) {
+    if (rules_.per_parameter && rules_.by_rows) {
       const auto& shape = unit_.parameters.back().shape;
       const std::int64_t rows = shape.empty() ? 1 : shape.front();
       slice.elems = ceil_div(rows, group_) * (slice.valid / rows) * group_;
     } else {
       const std::int64_t aligned =
           rules_.sorted ? round_up(slice.valid, rules_.aligned_elems) : slice.valid;
-      slice.elems = round_up(aligned, group_);
+      slice.elems = round_up(aligned, group_ * rules_.aligned_shards);
     }
   }
 
@@ -183,6 +207,7 @@ std::vector<ParameterPlace> lay_out(Plan& plan, const ModelGraph& graph,
   }
   std::set<std::int64_t> borders;
   add_borders_of_parameters(plan, graph, groups, borders);
+  add_borders_of_ranks(plan, borders);
   plan.classes = rank_classes(plan, std::move(borders));
   return places;
 }

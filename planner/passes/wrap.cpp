@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -184,6 +185,33 @@ std::vector<ParameterGroup> ddp_buckets(const ModelGraph& graph, const Tape& tap
   return buckets;
 }
 
+/// Of DeepSpeed: what trains, and what is frozen.
+std::vector<ParameterGroup> trained_and_frozen(const ModelGraph& graph) {
+  std::vector<ParameterGroup> groups{{"root", {}, {""}}, {"frozen", {}}};
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p)
+    groups[graph.parameters[p].trains() ? 0 : 1].parameters.push_back(static_cast<int>(p));
+  std::erase_if(groups, [](const ParameterGroup& group) { return group.parameters.empty(); });
+  return groups;
+}
+
+/// Of DeepSpeed's stage 3: every module with parameters of its own; a tied one is the first's.
+std::vector<ParameterGroup> modules_with_parameters(const ModelGraph& graph) {
+  std::map<std::string, std::size_t> places;
+  std::vector<ParameterGroup> groups;
+  std::vector<bool> taken(graph.parameters.size(), false);
+  for (const auto vertex : boost::make_iterator_range(boost::vertices(graph.dag))) {
+    const Operator& op = graph.dag[vertex];
+    for (const int parameter : op.parameters) {
+      if (taken[parameter]) continue;
+      taken[parameter] = true;
+      const auto [place, is_new] = places.try_emplace(op.module, groups.size());
+      if (is_new) groups.push_back({op.module.empty() ? "root" : op.module, {}, {op.module}});
+      groups[place->second].parameters.push_back(parameter);
+    }
+  }
+  return groups;
+}
+
 }  // namespace
 
 int deepest_containing(std::span<const std::string> modules, const std::string& path) {
@@ -195,6 +223,9 @@ int deepest_containing(std::span<const std::string> modules, const std::string& 
 }
 
 std::vector<ParameterGroup> wrap(const ModelGraph& graph, const Tape& tape, const Job& job) {
+  if (job.strategy.engine == Engine::DeepSpeed)
+    return job.strategy.sharding == Strategy::Zero3 ? modules_with_parameters(graph)
+                                                    : trained_and_frozen(graph);
   const bool buckets =
       job.strategy.sharding == Strategy::Ddp && job.strategy.engine != Engine::Replicate;
   if (buckets) return ddp_buckets(graph, tape, job.strategy);

@@ -282,8 +282,8 @@ Tensor Aten::linear(const Tensor& given, const Tensor& given_weight, const Tenso
     const Tensor by = saved_weight.unpack();
     Tensors gradients(3);
     if (bias.requires_grad) {
-      gradients[2] = gradient_of(bias, "bias.grad");
-      launch("mm.backward_bias", g, {gradients[2]}, Kernel::LinearBackwardBias, sizes);
+      gradients[0] = gradient_of(bias, "bias.grad");
+      launch("mm.backward_bias", g, {gradients[0]}, Kernel::LinearBackwardBias, sizes);
     }
     if (weight.requires_grad) {
       gradients[1] = gradient_of(weight, "weight.grad");
@@ -291,12 +291,13 @@ Tensor Aten::linear(const Tensor& given, const Tensor& given_weight, const Tenso
              sizes);
     }
     if (wants_x) {
-      gradients[0] = make("mm.grad", like_x, g[0].dtype);
-      launch("mm.backward_input", {g[0], by}, {gradients[0]}, Kernel::LinearBackwardInput, sizes);
+      gradients[2] = make("mm.grad", like_x, g[0].dtype);
+      launch("mm.backward_input", {g[0], by}, {gradients[2]}, Kernel::LinearBackwardInput, sizes);
     }
     return gradients;
   };
-  record("mm", result, {x, weight, bias}, backward);
+  // addmm's first operand is what it adds: its gradient arrives first.
+  record("mm", result, {bias, weight, x}, backward);
   return result;
 }
 

@@ -81,6 +81,11 @@ class Aten {
   /// The same tensors behind a node that runs `done` once gradients of all have come.
   Tensors identity(const std::string& name, const Tensors& tensors, std::function<void()> done);
 
+  /// A checkpointed region is computed again.
+  bool recomputes() const { return again_ != nullptr; }
+  /// An early stop: everything that backward needs has been computed again.
+  bool stopped() const { return again_ != nullptr && again_->complete(); }
+
   bool autocasts() const { return settings_.autocast.has_value(); }
   /// What an operator reads that CUDA's autocast runs in float32.
   Tensor wide_operand(const Tensor& x);
@@ -116,8 +121,6 @@ class Aten {
   }
 
   bool skips() const { return stopped() || (again_ != nullptr && keeps_results_); }
-  /// An early stop: everything that backward needs has been computed again.
-  bool stopped() const { return again_ != nullptr && again_->complete(); }
   Category category() const;
   std::string name_of(std::string_view what) const;
 

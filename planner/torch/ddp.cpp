@@ -34,11 +34,10 @@ class Ddp : public Engine {
         bucket_view_(process.job().strategy.ddp.gradient_as_bucket_view),
         wrapped_(process.plan().world_size() > 1) {}
 
-  void init() override;
+  void init(Optimizer& optimizer) override;
   bool first_step_differs() const override { return wrapped_; }
   void end_first_step() override;
   Tensor parameter(int index) override { return params_[index].tensor; }
-  std::vector<std::string> modules_of(int) const override { return {}; }
   void begin_micro_step(Sync sync) override;
   void end_backward() override;
   std::vector<Trained> trained() const override;
@@ -74,7 +73,7 @@ class Ddp : public Engine {
   std::size_t next_bucket_ = 0;  // to reduce
 };
 
-void Ddp::init() {
+void Ddp::init(Optimizer&) {
   const std::size_t count = process_.model.parameters.size();
   params_.resize(count);
   for (std::size_t i = 0; i < count; ++i) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "planner/torch/optimizer.h"
 #include "plans/units.h"
 
 namespace shardplan::torch {
@@ -40,10 +41,23 @@ std::vector<std::int64_t> local_elems(const Plan& plan, const Parameter& paramet
   return local;
 }
 
+void Engine::step(Optimizer& optimizer) {
+  optimizer.clip(trained());
+  optimizer.step(trained());
+}
+
+std::vector<Hooked> hooked_units(const std::vector<ParameterGroup>& groups) {
+  std::vector<Hooked> hooked;
+  for (std::size_t unit = 0; unit < groups.size(); ++unit)
+    hooked.push_back({groups[unit].modules, static_cast<int>(unit)});
+  return hooked;
+}
+
 std::unique_ptr<Engine> make_engine(const Process& process) {
   switch (process.job().strategy.engine.value_or(shardplan::Engine::Fsdp2)) {
     case shardplan::Engine::Fsdp1: return make_fsdp1(process);
     case shardplan::Engine::Ddp: return make_ddp(process);
+    case shardplan::Engine::DeepSpeed: return make_deepspeed(process);
     default: return make_fsdp2(process);
   }
 }

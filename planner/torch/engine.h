@@ -35,36 +35,54 @@ struct Trained {
   std::vector<std::int64_t> class_tensors = {};  // by rank class: how many; empty: one
 };
 
+class Optimizer;
+
+/// Modules that run as one, with hooks of the engine before and after them.
+struct Hooked {
+  std::vector<std::string> modules;  // paths
+  int unit = -1;                     // what runs in them is of
+};
+
 /// A data-parallel engine: what it does where PyTorch calls its hooks.
 class Engine {
  public:
   virtual ~Engine() = default;
 
   /// Makes what wrapping the model makes.
-  virtual void init() = 0;
+  virtual void init(Optimizer& optimizer) = 0;
   /// The first step is unlike the others, in this process or on the wire.
   virtual bool first_step_differs() const { return false; }
+  /// Micro-steps of the first step until one is like the next.
+  virtual int micro_steps_to_settle() const { return 1; }
   /// What it changes between the first step and the second.
   virtual void end_first_step() {}
   /// What operators read as a parameter of the model.
   virtual Tensor parameter(int index) = 0;
 
-  /// Paths of the modules that run as one unit with hooks; none: the unit has no hooks.
-  virtual std::vector<std::string> modules_of(int unit) const = 0;
+  virtual std::vector<Hooked> hooked() const { return {}; }
+  /// Hooks run, too, where a checkpointed region is computed again.
+  virtual bool hooks_recomputation() const { return false; }
   enum class Sync { No, Yes };  // under no_sync(), or not
   virtual void begin_micro_step(Sync) {}
-  /// Before the first of a unit's modules runs. Returns what they see as `inputs`.
+  /// Before the first of the modules of a place in hooked() runs. Returns what they see as
+  /// `inputs`.
   virtual Tensors pre_forward(int, Tensors inputs) { return inputs; }
-  /// After the last of a unit's modules has run.
+  /// After the last of them has run.
   virtual void post_forward(int, const Tensors&) {}
   /// After the root module, whose output is the loss.
   virtual void end_forward(const Tensor&) {}
   /// Callbacks at the end of backward.
   virtual void end_backward() {}
 
+  /// What the optimizer updates, once there are gradients.
   virtual std::vector<Trained> trained() const = 0;
+  /// Clips gradients and updates parameters.
+  virtual void step(Optimizer& optimizer);
   virtual void zero_grad() = 0;
 };
+
+/// Every unit with its modules, in their order.
+std::vector<Hooked> hooked_units(const std::vector<ParameterGroup>& groups);
 
 /// Dtype in which a parameter is stored and optimised.
 Dtype stored_dtype(const Job& job, const Parameter& parameter);
@@ -82,5 +100,6 @@ std::unique_ptr<Engine> make_engine(const Process& process);
 std::unique_ptr<Engine> make_fsdp2(const Process& process);
 std::unique_ptr<Engine> make_fsdp1(const Process& process);
 std::unique_ptr<Engine> make_ddp(const Process& process);
+std::unique_ptr<Engine> make_deepspeed(const Process& process);
 
 }  // namespace shardplan::torch

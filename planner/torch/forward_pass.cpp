@@ -49,7 +49,7 @@ ForwardPass::ForwardPass(const Process& process, Engine& engine, const Tensors& 
     if (is_input(vertex)) inputs_[vertex] = inputs[next++];
   for (const Module& module : process.model.modules)
     classes_[module.path] = module.class_name;
-  find_units();
+  find_hooked();
   find_checkpoints();
   find_last_uses();
   find_shared();
@@ -81,17 +81,19 @@ ForwardPass::Region ForwardPass::region_of(const std::vector<std::string>& modul
   return region;
 }
 
-void ForwardPass::find_units() {
-  for (std::size_t unit = 0; unit < process_.groups.size(); ++unit) {
-    const std::vector<std::string> modules = engine_.modules_of(static_cast<int>(unit));
-    if (modules.empty()) continue;
-    units_.push_back(region_of(modules));
-    units_.back().unit = static_cast<int>(unit);
+void ForwardPass::find_hooked() {
+  const std::vector<Hooked> hooked = engine_.hooked();
+  for (std::size_t i = 0; i < hooked.size(); ++i) {
+    Region region = region_of(hooked[i].modules);
+    if (region.last < 0) continue;  // nothing of it runs
+    region.hooked = static_cast<int>(i);
+    region.unit = hooked[i].unit;
+    hooked_.push_back(std::move(region));
   }
-  std::ranges::stable_sort(units_, {}, [](const Region& r) { return r.first - r.last; });
-  for (const Region& unit : units_)
-    for (int vertex = unit.first; vertex <= unit.last; ++vertex)
-      unit_of_[vertex] = unit.unit;
+  std::ranges::stable_sort(hooked_, {}, [](const Region& r) { return r.first - r.last; });
+  for (const Region& region : hooked_)
+    for (int vertex = region.first; region.unit >= 0 && vertex <= region.last; ++vertex)
+      unit_of_[vertex] = region.unit;
 }
 
 void ForwardPass::find_checkpoints() {
@@ -106,10 +108,9 @@ void ForwardPass::find_checkpoints() {
     if (!checkpointed(checkpointing, block)) continue;
     checkpoints_.push_back(region_of({blocks[block]}));
     const Region& region = checkpoints_.back();
-    const bool divided = std::ranges::any_of(units_, [&](const Region& unit) {
-      return region.first <= unit.first && unit.last <= region.last &&
-             region.last - region.first > unit.last - unit.first;
-    });
+    const bool divided =
+        !engine_.hooks_recomputation() &&
+        std::ranges::any_of(hooked_, [&](const Region& unit) { return unit.is_inside(region); });
     if (region.outputs.size() != 1 || divided)
       throw InputError(fmt::format(
           "training.activation_checkpointing: {} has {}, which is not modelled for PyTorch yet",
@@ -167,7 +168,7 @@ void ForwardPass::find_loss() {
   loss_from_ = operators() - 1;
   while (op(loss_from_).kind != OperatorKind::Linear)
     loss_from_ = process_.model.inputs_of(loss_from_).front();
-  for (const Region& unit : units_)
+  for (const Region& unit : hooked_)
     if (unit.first > loss_from_ || (unit.last >= loss_from_ && unit.last < operators() - 1))
       throw FieldError("training.loss.chunks",
                        "the head is in an FSDP unit without the loss, which is not modelled for "
@@ -177,7 +178,7 @@ void ForwardPass::find_loss() {
 /// The operator itself, or the first one of the block or unit that it is in.
 int ForwardPass::outside_of_regions(int vertex) const {
   int first = vertex;
-  for (const auto* regions : {&units_, &checkpoints_})
+  for (const auto* regions : {&hooked_, &checkpoints_})
     for (const Region& region : *regions)
       if (region.contains(vertex) && !region.inputs.empty()) first = std::min(first, region.first);
   return first;
@@ -188,10 +189,14 @@ Tensor ForwardPass::run() {
     if (is_input(vertex)) continue;
     if (vertex == tables_at_) make_tables();
     if (vertex == mask_at_) make_mask();
-    for (const Region& unit : units_)
-      if (unit.first == vertex) enter(unit);
     const auto checkpoint = std::ranges::find(checkpoints_, vertex, &Region::first);
-    if (checkpoint != checkpoints_.end()) {
+    const bool checkpoints = checkpoint != checkpoints_.end();
+    const auto runs_here = [&](const Region& hooked) {
+      return !checkpoints || !hooked.is_inside(*checkpoint);
+    };
+    for (const Region& hooked : hooked_)
+      if (hooked.first == vertex && runs_here(hooked)) enter(hooked, values_);
+    if (checkpoints) {
       run_checkpoint(*checkpoint);
       vertex = checkpoint->last;
     } else if (vertex == loss_from_) {
@@ -200,8 +205,8 @@ Tensor ForwardPass::run() {
     } else {
       values_[vertex] = run_operator(vertex, values_);
     }
-    for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit)
-      if (unit->last == vertex) leave(*unit);
+    for (auto hooked = hooked_.rbegin(); hooked != hooked_.rend(); ++hooked)
+      if (hooked->last == vertex && runs_here(*hooked)) leave(*hooked, values_);
     release(0, vertex, values_);
     if (!setup_.transformers) continue;
     if (vertex == blocks_end_) shared_ = {};
@@ -229,23 +234,24 @@ void ForwardPass::make_mask() {
                                         compute_dtype(process_.job()));
 }
 
-void ForwardPass::enter(const Region& unit) {
+void ForwardPass::enter(const Region& hooked, const Values& values) {
   Tensors outer;
-  for (const int input : unit.inputs)
-    outer.push_back(value(input, values_));
-  process_.host.enter_unit(unit.unit);
-  const Tensors inner = engine_.pre_forward(unit.unit, std::move(outer));
+  for (const int input : hooked.inputs)
+    outer.push_back(value(input, values));
+  process_.host.enter_unit(hooked.unit);
+  const Tensors inner = engine_.pre_forward(hooked.hooked, std::move(outer));
   Values& seen = scopes_.emplace_back();
   for (std::size_t i = 0; i < inner.size(); ++i)
-    seen[unit.inputs[i]] = inner[i];
+    seen[hooked.inputs[i]] = inner[i];
 }
 
-void ForwardPass::leave(const Region& unit) {
+void ForwardPass::leave(const Region& hooked, const Values& values) {
   scopes_.pop_back();
   Tensors outputs;
-  for (const int output : unit.outputs)
-    outputs.push_back(values_.at(output));
-  engine_.post_forward(unit.unit, outputs);
+  for (const int output : hooked.outputs)
+    outputs.push_back(values.at(output));
+  process_.host.enter_unit(hooked.unit);
+  engine_.post_forward(hooked.hooked, outputs);
   process_.host.enter_unit(-1);
 }
 
@@ -253,14 +259,13 @@ void ForwardPass::run_checkpoint(const Region& region) {
   Values inputs;
   for (const int input : region.inputs)
     inputs[input] = value(input, values_);
-  values_[region.last] = process_.aten.checkpoint(
-      [this, first = region.first, last = region.last, inputs, shared = shared_] {
-        Values values = inputs;
-        const Shared outer = std::exchange(shared_, shared);
-        Tensor result = run_operators(first, last, values);
-        shared_ = outer;
-        return result;
-      });
+  values_[region.last] = process_.aten.checkpoint([this, &region, inputs, shared = shared_] {
+    Values values = inputs;
+    const Shared outer = std::exchange(shared_, shared);
+    Tensor result = run_operators(region, values);
+    shared_ = outer;
+    return result;
+  });
 }
 
 /// Logits and loss for a part of the tokens at a time, each part checkpointed, so that no logits
@@ -283,7 +288,7 @@ void ForwardPass::run_loss_in_chunks() {
     const Tensor loss = process_.aten.checkpoint([this, source, last, part, count] {
       Values values{{source, part}};
       chunk_tokens_ = count;
-      Tensor result = run_operators(loss_from_, last, values);
+      Tensor result = run_operators({.first = loss_from_, .last = last}, values);
       chunk_tokens_ = 0;
       return result;
     });
@@ -293,12 +298,29 @@ void ForwardPass::run_loss_in_chunks() {
   values_[last] = process_.aten.pointwise(sum, {.name = "div"});
 }
 
-Tensor ForwardPass::run_operators(int first, int last, Values& values) {
-  for (int vertex = first; vertex < last; ++vertex) {
-    values[vertex] = run_operator(vertex, values);
-    release(first, vertex, values);
+Tensor ForwardPass::run_operators(const Region& region, Values& values) {
+  const std::size_t scopes = scopes_.size();
+  for (int vertex = region.first; vertex < region.last; ++vertex) {
+    run_hooked(vertex, values, region);
+    release(region.first, vertex, values);
   }
-  return run_operator(last, values);
+  run_hooked(region.last, values, region);
+  scopes_.resize(scopes);  // of modules that never returned
+  return std::move(values.at(region.last));
+}
+
+/// Runs an operator with the hooks of modules inside `around`. Where all that was saved has been
+/// computed again, an exception ends the region: the modules it is in never return.
+void ForwardPass::run_hooked(int vertex, Values& values, const Region& around) {
+  const Aten& aten = process_.aten;
+  for (const Region& hooked : hooked_)
+    if (hooked.first == vertex && hooked.is_inside(around) && !aten.stopped())
+      enter(hooked, values);
+  values[vertex] = run_operator(vertex, values);
+  for (auto hooked = hooked_.rbegin(); hooked != hooked_.rend(); ++hooked) {
+    if (hooked->last != vertex || !hooked->is_inside(around)) continue;
+    if (!aten.stopped()) leave(*hooked, values);
+  }
 }
 
 Tensor ForwardPass::run_operator(int vertex, Values& values) {

@@ -21,15 +21,19 @@ class ForwardPass {
   Tensor run();
 
  private:
-  /// Operators [first, last] that run inside one unit's modules or one checkpoint.
+  /// Operators [first, last] that run inside hooked modules or one checkpoint.
   struct Region {
     int first = 0;
     int last = -1;
-    int unit = -1;             // -1: a checkpoint
+    int hooked = -1;  // place in Engine::hooked(); -1: a checkpoint
+    int unit = -1;
     std::vector<int> inputs;   // operators outside whose results it reads
     std::vector<int> outputs;  // operators inside whose results others read
 
     bool contains(int vertex) const { return first <= vertex && vertex <= last; }
+    bool is_inside(const Region& other) const {
+      return other.first <= first && last <= other.last && other.last - other.first > last - first;
+    }
   };
   using Values = std::map<int, Tensor>;  // by operator
   /// What the model makes once, for all blocks.
@@ -43,7 +47,7 @@ class ForwardPass {
   int operators() const { return static_cast<int>(boost::num_vertices(process_.model.dag)); }
   bool is_input(int vertex) const { return op(vertex).kind == OperatorKind::Input; }
   Region region_of(const std::vector<std::string>& modules) const;
-  void find_units();
+  void find_hooked();
   void find_checkpoints();
   void find_last_uses();
   void find_shared();
@@ -53,11 +57,12 @@ class ForwardPass {
   bool is_kept(int vertex) const;
   void make_tables();
   void make_mask();
-  void enter(const Region& unit);
-  void leave(const Region& unit);
+  void enter(const Region& hooked, const Values& values);
+  void leave(const Region& hooked, const Values& values);
+  void run_hooked(int vertex, Values& values, const Region& around);
   void run_checkpoint(const Region& region);
   void run_loss_in_chunks();
-  Tensor run_operators(int first, int last, Values& values);
+  Tensor run_operators(const Region& region, Values& values);
   Tensor run_operator(int vertex, Values& values);
   const Tensor& value(int vertex, const Values& values) const;
   void release(int first, int last, Values& values) const;
@@ -65,13 +70,13 @@ class ForwardPass {
   const Process& process_;
   Engine& engine_;
   const Setup& setup_;
-  std::vector<Region> units_;        // outer ones first
+  std::vector<Region> hooked_;       // outer ones first
   std::vector<Region> checkpoints_;  // in order
   std::vector<int> unit_of_;         // by operator: the innermost; -1: none
   std::vector<int> last_use_;        // by operator: after which its result goes
   Values inputs_;
   Values values_;
-  std::vector<Values> scopes_;     // what units see as their inputs, innermost last
+  std::vector<Values> scopes_;     // what hooked modules see as inputs, innermost last
   int rope_ = -1;                  // the first operator that rotates
   int tables_at_ = -1;             // operator before which its tables are made
   int mask_at_ = -1;               // operator before which the mask of eager attention is made

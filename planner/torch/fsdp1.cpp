@@ -44,15 +44,13 @@ class Fsdp1 : public Engine {
         orig_dtype_(process.job().model.dtype),
         reduce_dtype_(reduce_dtype(process.job())) {}
 
-  void init() override;
+  void init(Optimizer& optimizer) override;
   /// The order that forward prefetches in is learnt in the first step; with use_orig_params a
   /// gradient outlives zero_grad().
   bool first_step_differs() const override { return true; }
   void end_first_step() override { knows_order_ = true; }
   Tensor parameter(int index) override { return views_[index]; }
-  std::vector<std::string> modules_of(int unit) const override {
-    return process_.groups[unit].modules;
-  }
+  std::vector<Hooked> hooked() const override { return hooked_units(process_.groups); }
   void begin_micro_step(Sync sync) override;
   Tensors pre_forward(int unit, Tensors inputs) override;
   void post_forward(int unit, const Tensors& outputs) override;
@@ -146,7 +144,7 @@ Handle Fsdp1::make_handle(int unit) {
   return handle;
 }
 
-void Fsdp1::init() {
+void Fsdp1::init(Optimizer&) {
   views_.resize(process_.model.parameters.size());
   for (std::size_t unit = 0; unit < process_.groups.size(); ++unit)
     handles_.push_back(make_handle(static_cast<int>(unit)));

@@ -53,14 +53,12 @@ class Fsdp2 : public Engine {
   explicit Fsdp2(const Process& process)
       : process_(process), host_(process.host), mesh_(process.plan().mesh) {}
 
-  void init() override;
+  void init(Optimizer& optimizer) override;
   Tensor parameter(int index) override {
     const auto [group, param] = places_[index];
     return groups_[group].params[param].tensor;
   }
-  std::vector<std::string> modules_of(int unit) const override {
-    return process_.groups[unit].modules;
-  }
+  std::vector<Hooked> hooked() const override { return hooked_units(process_.groups); }
   void begin_micro_step(Sync sync) override { sync_ = sync; }
   Tensors pre_forward(int unit, Tensors inputs) override;
   void post_forward(int unit, const Tensors& outputs) override;
@@ -142,7 +140,7 @@ Param Fsdp2::make_param(int index, int unit) {
   return param;
 }
 
-void Fsdp2::init() {
+void Fsdp2::init(Optimizer&) {
   places_.resize(process_.model.parameters.size());
   groups_.resize(process_.groups.size());
   for (std::size_t unit = 0; unit < groups_.size(); ++unit) {
@@ -318,7 +316,7 @@ void Fsdp2::prefetch_forward(int unit) {
 bool Fsdp2::keeps_after_forward(const ParamGroup& group) const {
   const auto& reshard = process_.job().strategy.reshard_after_forward;
   if (process_.job().strategy.engine == shardplan::Engine::Replicate) return true;
-  if (is_root(group.unit) || modules_of(group.unit).size() > 1) return true;
+  if (is_root(group.unit) || process_.groups[group.unit].modules.size() > 1) return true;
   if (reshard) return !reshard->reshard;
   const Strategy sharding = process_.job().strategy.sharding;
   return sharding == Strategy::ShardGradOp || sharding == Strategy::HybridShardZero2;

@@ -23,35 +23,33 @@ StoragePtr Optimizer::allocate(const Trained& trained, std::string_view what, Ca
                          .class_elems = trained.class_elems});
 }
 
-void Optimizer::init(const std::vector<Trained>& trained) {
-  for (const Trained& one : trained) {
-    host_.enter_unit(one.unit);
-    State& state = states_.emplace_back();
-    for (int moment = 0; moment < moments(); ++moment)
-      state.tensors.push_back(
-          allocate(one, moment == 0 ? "exp_avg" : "exp_avg_sq", Category::OptimizerState));
-    if (settings_.name != OptimizerJob::Name::Sgd)
-      state.steps = host_.allocate(
-          {.name = one.name + ".step",
-           .category = Category::OptimizerState,
-           .elems = one.class_tensors.empty() ? 1 : *std::ranges::max_element(one.class_tensors),
-           .class_elems = one.class_tensors});
-    for (const StoragePtr& tensor : state.tensors)
-      if (tensor)
-        host_.issue(fmt::format("{}.zero", one.name), Stream::Compute, Fill{0}, {},
-                    {host_.whole(tensor)});
-  }
+void Optimizer::make_state(const Trained& one) {
+  host_.enter_unit(one.unit);
+  State& state = states_[one.name];
+  for (int moment = 0; moment < moments(); ++moment)
+    state.tensors.push_back(
+        allocate(one, moment == 0 ? "exp_avg" : "exp_avg_sq", Category::OptimizerState));
+  if (settings_.name != OptimizerJob::Name::Sgd)
+    state.steps = host_.allocate(
+        {.name = one.name + ".step",
+         .category = Category::OptimizerState,
+         .elems = one.class_tensors.empty() ? 1 : *std::ranges::max_element(one.class_tensors),
+         .class_elems = one.class_tensors});
+  for (const StoragePtr& tensor : state.tensors)
+    if (tensor)
+      host_.issue(fmt::format("{}.zero", one.name), Stream::Compute, Fill{0}, {},
+                  {host_.whole(tensor)});
   host_.enter_unit(-1);
 }
 
-void Optimizer::update(const Trained& trained, const State& state) {
+void Optimizer::update(const Trained& trained) {
   const std::int64_t elems = *std::ranges::max_element(trained.class_elems);
   if (elems == 0) return;
   host_.enter_unit(trained.unit);
   const View parameter{trained.parameter.buffer, trained.parameter.at, elems};
   std::vector<View> reads{{trained.gradient.buffer, trained.gradient.at, elems}, parameter};
   std::vector<View> writes{parameter};
-  for (const StoragePtr& tensor : state.tensors) {
+  for (const StoragePtr& tensor : states_.at(trained.name).tensors) {
     reads.push_back(host_.whole(tensor));
     writes.push_back(host_.whole(tensor));
   }
@@ -61,7 +59,7 @@ void Optimizer::update(const Trained& trained, const State& state) {
 }
 
 /// A norm of every gradient, which ranks that hold parts of it sum; then all are scaled in place.
-void Optimizer::clip(const std::vector<Trained>& trained, std::optional<Group> group) {
+void Optimizer::clip(const std::vector<Trained>& trained) {
   if (!host_.plan().job.training.clip_grad_norm) return;
   std::vector<View> gradients;
   for (const Trained& one : trained)
@@ -71,8 +69,8 @@ void Optimizer::clip(const std::vector<Trained>& trained, std::optional<Group> g
   const StoragePtr coefficient = host_.allocate({.name = "clip.coefficient", .elems = 1});
   host_.issue("clip.norm", Stream::Compute, Compute{Kernel::Elementwise, {}}, gradients,
               {host_.whole(norms)});
-  if (group)
-    host_.issue("clip.all_reduce", Stream::AllReduce, AllReduce{*group, 1, 1, {}},
+  if (host_.plan().mesh.shard > 1)
+    host_.issue("clip.all_reduce", Stream::AllReduce, AllReduce{Group::Shard, 1, 1, {}},
                 {host_.whole(norms)}, {host_.whole(norms)});
   host_.issue("clip.coefficient", Stream::Compute, Compute{Kernel::Elementwise, {}},
               {host_.whole(norms)}, {host_.whole(coefficient)});
@@ -84,6 +82,8 @@ void Optimizer::clip(const std::vector<Trained>& trained, std::optional<Group> g
 /// Temporaries of torch/optim/adam.py beside the state: for-loop makes the root of the second
 /// moment and its quotient for one parameter at a time, foreach the roots for all, fused none.
 void Optimizer::step(const std::vector<Trained>& trained) {
+  for (const Trained& one : trained)
+    if (!states_.contains(one.name)) make_state(one);
   using Implementation = OptimizerJob::Implementation;
   const bool adam = settings_.name != OptimizerJob::Name::Sgd;
   std::vector<StoragePtr> roots;
@@ -97,7 +97,7 @@ void Optimizer::step(const std::vector<Trained>& trained) {
       root = allocate(trained[i], "exp_avg_sq_sqrt", Category::Temporaries);
       denominator = allocate(trained[i], "denominator", Category::Temporaries);
     }
-    update(trained[i], states_[i]);
+    update(trained[i]);
   }
   host_.enter_unit(-1);
 }

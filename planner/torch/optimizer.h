@@ -1,6 +1,7 @@
 #pragma once
 
-#include <optional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "planner/torch/engine.h"
@@ -12,11 +13,10 @@ class Optimizer {
  public:
   explicit Optimizer(Host& host) : host_(host), settings_(host.plan().job.training.optimizer) {}
 
-  /// Makes the state of what is trained.
-  void init(const std::vector<Trained>& trained);
+  /// Updates what is trained; the first time, makes its state.
   void step(const std::vector<Trained>& trained);
-  /// torch.nn.utils.clip_grad_norm_: `group`: over which gradients are sharded; none: they are not.
-  void clip(const std::vector<Trained>& trained, std::optional<Group> group);
+  /// torch.nn.utils.clip_grad_norm_; ranks that hold parts of gradients sum their norms.
+  void clip(const std::vector<Trained>& trained);
 
  private:
   struct State {
@@ -25,12 +25,13 @@ class Optimizer {
   };
 
   int moments() const;
+  void make_state(const Trained& trained);
   StoragePtr allocate(const Trained& trained, std::string_view what, Category category);
-  void update(const Trained& trained, const State& state);
+  void update(const Trained& trained);
 
   Host& host_;
   const OptimizerJob& settings_;
-  std::vector<State> states_;
+  std::map<std::string, State> states_;  // by name of what is trained
 };
 
 }  // namespace shardplan::torch

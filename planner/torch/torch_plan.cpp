@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -57,21 +58,21 @@ class Program {
   void emit() {
     plan_.program = {segment("init", [&] { init(); })};
     ForwardPass forward(process_, *engine_, inputs_, setup_);
-    ProgramItem step = micro_steps(forward);
+    ProgramItem step = micro_steps(forward, engine_->micro_steps_to_settle());
     ProgramItem first = step;
     if (engine_->first_step_differs()) {
-      first.body.push_back(first_update());
+      first.body.push_back(update("optimizer.first"));
       first.body.push_back(zero_grad());
       first.body.push_back(segment("first_step.end", [&] {
         host_.enter(Phase::Forward);
         engine_->end_first_step();
       }));
-      step = micro_steps(forward);
-      step.body.push_back(update());
+      step = micro_steps(forward, 1);
+      step.body.push_back(update("optimizer"));
       step.body.push_back(zero_grad());
     } else {
-      first.body.push_back(first_update());
-      step.body.push_back(update());
+      first.body.push_back(update("optimizer.first"));
+      step.body.push_back(update("optimizer"));
       step.body.push_back(zero_grad());
       first.body.push_back(step.body.back());
     }
@@ -96,7 +97,7 @@ class Program {
       process_.buffers = host_.whole(host_.resident({.name = "buffers",
                                                      .category = Category::Parameters,
                                                      .elems = bytes / size_of(Dtype::Float32)}));
-    engine_->init();
+    engine_->init(optimizer_);
     const Sizes sizes = plan_.job.training.sizes();
     for (const auto vertex : boost::make_iterator_range(boost::vertices(process_.model.dag))) {
       const Operator& op = process_.model.dag[vertex];
@@ -133,8 +134,8 @@ class Program {
   }
 
   /// The first micro-step makes what the others add to; the last one may be the only one that
-  /// reduces.
-  ProgramItem micro_steps(ForwardPass& forward) {
+  /// reduces. `single`: how many come before those that are alike.
+  ProgramItem micro_steps(ForwardPass& forward, int single) {
     const auto& accumulation = plan_.job.training.gradient_accumulation;
     const Engine::Sync early = accumulation.sync == GradientAccumulation::Sync::Last
                                    ? Engine::Sync::No
@@ -143,30 +144,19 @@ class Program {
     const auto add = [&](const char* name, Engine::Sync sync) -> ProgramItem& {
       return step.body.emplace_back(segment(name, [&] { micro_step(forward, sync); }));
     };
-    if (accumulation.steps > 1) add("micro.first", early);
-    if (accumulation.steps > 2) add("micro", early).count = accumulation.steps - 2;
+    const int before_last = accumulation.steps - 1;
+    for (int i = 0; i < std::min(single, before_last); ++i)
+      add(i == 0 ? "micro.first" : "micro.next", early);
+    if (before_last > single) add("micro", early).count = before_last - single;
     add("micro.last", Engine::Sync::Yes);
     return step;
   }
 
-  ProgramItem first_update() {
-    return segment("optimizer.first", [&] {
+  ProgramItem update(const char* name) {
+    return segment(name, [&] {
       host_.enter(Phase::Optimizer);
-      clip();
-      optimizer_.init(engine_->trained());
-      optimizer_.step(engine_->trained());
+      engine_->step(optimizer_);
     });
-  }
-  ProgramItem update() {
-    return segment("optimizer", [&] {
-      host_.enter(Phase::Optimizer);
-      clip();
-      optimizer_.step(engine_->trained());
-    });
-  }
-  void clip() {
-    const bool sharded = plan_.mesh.shard > 1;
-    optimizer_.clip(engine_->trained(), sharded ? std::optional(Group::Shard) : std::nullopt);
   }
   ProgramItem zero_grad() {
     return segment("zero_grad", [&] { engine_->zero_grad(); });

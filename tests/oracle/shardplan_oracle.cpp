@@ -16,6 +16,7 @@
 #include "tests/oracle/bandwidth.h"
 #include "tests/oracle/collectives.h"
 #include "tests/oracle/configs.h"
+#include "tests/oracle/deepspeed.h"
 #include "tests/oracle/launch.h"
 #include "tests/oracle/memory.h"
 #include "tests/oracle/mutants.h"
@@ -96,6 +97,14 @@ int run_program(int argc, char** argv) {
           [&](Form form) { return collectives(collectives_file, collectives_filter, form); });
   collectives_command->add_option("FILE", collectives_file, "Models, cases and lists")->required();
   collectives_command->add_option("--filter", collectives_filter, "Only cases whose ids hold this");
+
+  std::string deepspeed_file;
+  std::string deepspeed_filter;
+  CLI::App* deepspeed_command =
+      add("deepspeed", "DeepSpeed's memory and collectives, by case",
+          [&](Form form) { return deepspeed(deepspeed_file, deepspeed_filter, form); });
+  deepspeed_command->add_option("FILE", deepspeed_file, "Cases and their figures")->required();
+  deepspeed_command->add_option("--filter", deepspeed_filter, "Only cases whose ids hold this");
 
   std::string config_folder;
   add("configs", "Parameter counts of config.json files",

@@ -272,7 +272,7 @@ TEST(Optimizer, MakesItsStateInTheFirstStep) {
 TEST(TorchEngines, RefuseByNameWhatTheyDoNotModel) {
   Job job = torch_job(Engine::Fsdp2, Strategy::Ddp);
   EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
-  job = torch_job(Engine::DeepSpeed, Strategy::Zero3);
+  job = torch_job(Engine::DeepSpeed, Strategy::FullShard);
   EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
   job = torch_job(Engine::Fsdp2, Strategy::FullShard);
   job.strategy.profile = Profile::TorchCompile;
