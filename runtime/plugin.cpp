@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "plans/error.h"
+#include "runtime/plugin_entry.h"
 
 namespace shardplan {
 namespace {

@@ -1,5 +1,5 @@
-// The plug-in's entry; see runtime/plugin.h.
-#include "runtime/plugin.h"
+// The plug-in's entry; see runtime/plugin_entry.h.
+#include "runtime/plugin_entry.h"
 
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_kernels.h"
