@@ -57,9 +57,8 @@ __global__ void cross_entropy_kernel(ConstFloats logits, std::span<const std::in
   if (threadIdx.x == 0) losses[blockIdx.x] = loss;
 }
 
-__global__ void add_losses_kernel(std::span<const double> losses,
-                                  std::span<const double> counted, std::span<double> loss,
-                                  double scale, bool accumulate) {
+__global__ void add_losses_kernel(std::span<const double> losses, std::span<const double> counted,
+                                  std::span<double> loss, double scale, bool accumulate) {
   double own = 0;
   for (std::size_t i = threadIdx.x; i < losses.size(); i += kBlockThreads)
     own += losses[i];

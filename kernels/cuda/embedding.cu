@@ -31,8 +31,8 @@ __device__ std::int64_t next_row(std::span<const std::int32_t> tokens, std::int6
 constexpr std::int64_t kChannels = kWarp * kPackElems;  // of a warp
 
 // One warp per row and kChannels channels. That of a token's first row sums all of its rows, in
-// order, before it adds them to what is there: no order depends on the schedule, and two micro-steps
-// give what two ranks give.
+// order, before it adds them to what is there: no order depends on the schedule, and two
+// micro-steps give what two ranks give.
 __global__ void embedding_backward_kernel(ConstFloats grad_out,
                                           std::span<const std::int32_t> tokens, Floats grad_weight,
                                           std::int64_t channels) {

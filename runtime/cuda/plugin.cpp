@@ -27,4 +27,4 @@ constexpr DeviceKind kKind{
 }  // namespace shardplan::cuda
 
 extern "C" __attribute__((visibility("default")))
-const shardplan::Plugin shardplan_plugin{shardplan::kPluginVersion, &shardplan::cuda::kKind};
+const shardplan::Plugin shardplan_plugin{SHARDPLAN_VERSION, __VERSION__, &shardplan::cuda::kKind};
