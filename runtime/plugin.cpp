@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "plans/error.h"
+#include "runtime/plugin_entry.h"
 
 namespace shardplan {
 namespace {
@@ -27,9 +28,11 @@ const DeviceKind& open_plugin(const std::string& path) {
   if (library == nullptr) throw SystemError(fmt::format("cannot open {}: {}", path, dlerror()));
   const auto* plugin = static_cast<const Plugin*>(dlsym(library, "shardplan_plugin"));
   if (plugin == nullptr) throw SystemError(fmt::format("{} is no plug-in of shardplan", path));
-  if (std::string_view(plugin->version) != kPluginVersion)
-    throw SystemError(fmt::format("{} is of shardplan {}, this program is {}", path,
-                                  plugin->version, kPluginVersion));
+  if (std::string_view(plugin->version) != SHARDPLAN_VERSION ||
+      std::string_view(plugin->compiler) != __VERSION__)
+    throw SystemError(
+        fmt::format("{} is of shardplan {} built with {}, this program is {} built with {}", path,
+                    plugin->version, plugin->compiler, SHARDPLAN_VERSION, __VERSION__));
   return *plugin->kind;
 }
 

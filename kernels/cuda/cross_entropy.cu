@@ -7,12 +7,14 @@
 namespace shardplan::cuda {
 namespace {
 
-/// How many targets of all rows are counted; on all threads of a block.
-__device__ double counted_targets(std::span<const std::int32_t> targets) {
+/// counted[0] = how many targets of all rows are counted.
+__global__ void count_targets_kernel(std::span<const std::int32_t> targets,
+                                     std::span<double> counted) {
   double own = 0;
   for (std::size_t row = threadIdx.x; row < targets.size(); row += kBlockThreads)
     own += targets[row] == kIgnoredTarget ? 0 : 1;
-  return block_sum(own);
+  const double sum = block_sum(own);
+  if (threadIdx.x == 0) counted[0] = sum;
 }
 
 /// -log softmax(logits)[target] of one row; gradient = (softmax - one-hot) * scale, over the logits
@@ -40,9 +42,8 @@ __device__ double row_loss(const ConstFloats& logits, const Floats& gradient, st
 
 /// Every block takes every gridDim.x-th row; losses[block] = the sum of theirs.
 __global__ void cross_entropy_kernel(ConstFloats logits, std::span<const std::int32_t> targets,
-                                     Floats grad_logits, std::span<double> losses,
-                                     LogitsShape shape, double scale) {
-  const double counted = counted_targets(targets);
+                                     std::span<const double> counted, Floats grad_logits,
+                                     std::span<double> losses, LogitsShape shape, double scale) {
   double loss = 0;
   for (std::int64_t row = blockIdx.x; row < shape.rows; row += gridDim.x) {
     const std::int32_t target = targets[shape.first + row];
@@ -51,20 +52,18 @@ __global__ void cross_entropy_kernel(ConstFloats logits, std::span<const std::in
       for (std::int64_t i = threadIdx.x; i < shape.vocab; i += kBlockThreads)
         grad_logits.put(first + i, 0);
     else
-      loss += row_loss(logits, grad_logits, first, shape.vocab, target, scale / counted);
+      loss += row_loss(logits, grad_logits, first, shape.vocab, target, scale / counted[0]);
   }
   if (threadIdx.x == 0) losses[blockIdx.x] = loss;
 }
 
-__global__ void add_losses_kernel(std::span<const double> losses,
-                                  std::span<const std::int32_t> targets, std::span<double> loss,
-                                  double scale, bool accumulate) {
-  const double counted = counted_targets(targets);
+__global__ void add_losses_kernel(std::span<const double> losses, std::span<const double> counted,
+                                  std::span<double> loss, double scale, bool accumulate) {
   double own = 0;
   for (std::size_t i = threadIdx.x; i < losses.size(); i += kBlockThreads)
     own += losses[i];
   const double sum = block_sum(own);
-  if (threadIdx.x == 0) loss[0] = (accumulate ? loss[0] : 0.0) + scale * (sum / counted);
+  if (threadIdx.x == 0) loss[0] = (accumulate ? loss[0] : 0.0) + scale * (sum / counted[0]);
 }
 
 }  // namespace
@@ -72,11 +71,14 @@ __global__ void add_losses_kernel(std::span<const double> losses,
 void cross_entropy(ConstFloats logits, std::span<const std::int32_t> targets,
                    std::span<double> loss, Floats grad_logits, std::span<double> partials,
                    const LogitsShape& shape, double scale, Store store_loss, cudaStream_t stream) {
-  const std::int64_t blocks = std::min(shape.rows, static_cast<std::int64_t>(partials.size()));
-  const std::span<double> used = partials.first(static_cast<std::size_t>(blocks));
+  const std::span<double> counted = partials.first(1);
+  const std::span<double> losses = partials.subspan(1);
+  const std::int64_t blocks = std::min(shape.rows, static_cast<std::int64_t>(losses.size()));
+  const std::span<double> used = losses.first(static_cast<std::size_t>(blocks));
+  launch(count_targets_kernel, dim3(1), kBlockThreads, stream, targets, counted);
   launch(cross_entropy_kernel, dim3(static_cast<unsigned>(blocks)), kBlockThreads, stream, logits,
-         targets, grad_logits, used, shape, scale);
-  launch(add_losses_kernel, dim3(1), kBlockThreads, stream, used, targets, loss, scale,
+         targets, counted, grad_logits, used, shape, scale);
+  launch(add_losses_kernel, dim3(1), kBlockThreads, stream, used, counted, loss, scale,
          store_loss == Store::Accumulate);
 }
 

@@ -28,9 +28,11 @@ __device__ std::int64_t next_row(std::span<const std::int32_t> tokens, std::int6
   return rows;
 }
 
-// One block per row. The block of a token's first row sums all of its rows, in order, before it
-// adds them to what is there: no order depends on the schedule, and two micro-steps give what two
-// ranks give.
+constexpr std::int64_t kChannels = kWarp * kPackElems;  // of a warp
+
+// One warp per row and kChannels channels. That of a token's first row sums all of its rows, in
+// order, before it adds them to what is there: no order depends on the schedule, and two
+// micro-steps give what two ranks give.
 __global__ void embedding_backward_kernel(ConstFloats grad_out,
                                           std::span<const std::int32_t> tokens, Floats grad_weight,
                                           std::int64_t channels) {
@@ -38,13 +40,22 @@ __global__ void embedding_backward_kernel(ConstFloats grad_out,
   const std::int64_t first = blockIdx.x;
   const std::int32_t token = tokens[first];
   if (next_row(tokens, 0, token) != first) return;
-  for (std::int64_t begin = 0; begin < channels; begin += kBlockThreads) {
-    const std::int64_t c = begin + threadIdx.x;
-    float sum = c < channels ? grad_out[first * channels + c] : 0;
-    for (std::int64_t row = first; (row = next_row(tokens, row + 1, token)) < rows;)
-      if (c < channels) sum += grad_out[row * channels + c];
-    if (c < channels) grad_weight.put(token * channels + c, sum, true);
+  const std::int64_t channel = blockIdx.y * kChannels + lane_of_warp() * kPackElems;
+  const std::int64_t left = channels - channel;
+  const int count = static_cast<int>(left < 0 ? 0 : left < kPackElems ? left : kPackElems);
+  PackValues sum{};
+  for (std::int64_t row = first; row < rows; row = next_row(tokens, row + 1, token)) {
+    if (count == 0) continue;  // but its lane has a part in looking for rows
+    const PackValues more = grad_out.load({row * channels + channel, count});
+    for (int i = 0; i < kPackElems; ++i)
+      sum[i] = row == first ? more[i] : sum[i] + more[i];
   }
+  if (count == 0) return;
+  const Pack place{token * channels + channel, count};
+  PackValues total = grad_weight.load(place);
+  for (int i = 0; i < kPackElems; ++i)
+    total[i] += sum[i];
+  grad_weight.store(place, total);
 }
 
 __global__ void zero_kernel(Floats out) {
@@ -75,8 +86,9 @@ void embedding_backward(ConstFloats grad_out, std::span<const std::int32_t> toke
                         Floats grad_weight, std::int64_t channels, Store store,
                         cudaStream_t stream) {
   if (store == Store::Overwrite) launch_packs(zero_kernel, grad_weight.size(), stream, grad_weight);
-  launch(embedding_backward_kernel, dim3(static_cast<unsigned>(tokens.size())), kBlockThreads,
-         stream, grad_out, tokens, grad_weight, channels);
+  const dim3 grid(static_cast<unsigned>(tokens.size()),
+                  static_cast<unsigned>((channels + kChannels - 1) / kChannels));
+  launch(embedding_backward_kernel, grid, kWarp, stream, grad_out, tokens, grad_weight, channels);
 }
 
 void position_embedding_backward(ConstFloats grad_out, Floats grad_weight, std::int64_t sequence,

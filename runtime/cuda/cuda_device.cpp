@@ -102,13 +102,13 @@ std::span<std::byte> CudaDevice::allocate(Space space, Bytes bytes) {
 }
 
 CudaDevice::Queue& CudaDevice::queue(Stream stream) {
+  check(cudaSetDevice(options_.index), "use the device");  // it is one of the calling thread
   const auto& queue = queues_[static_cast<int>(stream)];
   shardplan::check(queue != nullptr, "the device has the streams of its plan");
   return *queue;
 }
 
 std::uint64_t CudaDevice::enqueue(Stream stream, const Issue& issue) {
-  check(cudaSetDevice(options_.index), "use the device");
   owner_ = std::this_thread::get_id();
   Queue& own = queue(stream);
   const std::uint64_t number = own.issued + 1;
@@ -313,7 +313,6 @@ void CudaDevice::finish(Stream stream) {
 }
 
 std::span<const std::byte> CudaDevice::on_host(const Operand& from) {
-  check(cudaSetDevice(options_.index), "use the device");
   Queue& own = queue(Stream::Compute);
   const std::span<const std::byte> all = from.bytes();
   std::vector<std::byte>& copy = copies_[from.data];
@@ -332,7 +331,6 @@ std::span<const std::byte> CudaDevice::on_host(const Operand& from) {
 }
 
 void CudaDevice::from_host(std::span<const std::byte> from, const Operand& to) {
-  check(cudaSetDevice(options_.index), "use the device");
   Queue& own = queue(Stream::Compute);
   for (std::size_t at = 0; at < from.size(); at += kPartBytes) {
     const std::size_t bytes = std::min(kPartBytes, from.size() - at);

@@ -1,5 +1,5 @@
-// The plug-in's entry; see runtime/plugin.h.
-#include "runtime/plugin.h"
+// The plug-in's entry; see runtime/plugin_entry.h.
+#include "runtime/plugin_entry.h"
 
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_kernels.h"
@@ -27,4 +27,4 @@ constexpr DeviceKind kKind{
 }  // namespace shardplan::cuda
 
 extern "C" __attribute__((visibility("default")))
-const shardplan::Plugin shardplan_plugin{shardplan::kPluginVersion, &shardplan::cuda::kKind};
+const shardplan::Plugin shardplan_plugin{SHARDPLAN_VERSION, __VERSION__, &shardplan::cuda::kKind};

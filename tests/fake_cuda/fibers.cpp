@@ -159,7 +159,8 @@ class Block {
       const int shift = static_cast<int>(order % kWarp);
       while (mine.run != 0) {
         const unsigned turned = std::rotr(mine.run, shift);
-        const int next = order >> 32 & 1U ? std::countr_zero(turned) : 31 - std::countl_zero(turned);
+        const int next =
+            order >> 32 & 1U ? std::countr_zero(turned) : 31 - std::countl_zero(turned);
         const int index = (next + shift) % kWarp;
         mine.run &= ~(1U << index);
         lane = &fibers_[w * kWarp + index];
