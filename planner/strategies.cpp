@@ -17,12 +17,15 @@ using Mesh = PlannedStrategy::Mesh;
 constexpr std::array kPlanned{
     PlannedStrategy{Strategy::Ddp, Mesh::Replicated, "full", "full", "full", "O(model)"},
     PlannedStrategy{Strategy::NoShard, Mesh::Replicated, "full", "full", "full", "O(model)"},
+    PlannedStrategy{Strategy::Zero1, Mesh::Sharded, "full", "full", "1/N", "O(model)"},
+    PlannedStrategy{Strategy::Zero2, Mesh::Sharded, "full", "1/N", "1/N", "O(model)"},
     PlannedStrategy{Strategy::HybridShardZero2, Mesh::Hybrid, "1/G, full in forward and backward",
                     "1/G", "1/G", "O(model/G), O(model) in the step"},
     PlannedStrategy{Strategy::HybridShard, Mesh::Hybrid, "1/G", "1/G", "1/G", "O(model/G)"},
     PlannedStrategy{Strategy::ShardGradOp, Mesh::Sharded, "1/N, full in forward and backward",
                     "1/N", "1/N", "O(model/N), O(model) in the step"},
     PlannedStrategy{Strategy::FullShard, Mesh::Sharded, "1/N", "1/N", "1/N", "O(model/N)"},
+    PlannedStrategy{Strategy::Zero3, Mesh::Sharded, "1/N", "1/N", "1/N", "O(model/N)"},
 };
 
 }  // namespace

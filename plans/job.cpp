@@ -81,6 +81,11 @@ constexpr std::array kAttentionKernelNames{
     EnumName{AttentionKernel::Flash3, "flash3"},
     EnumName{AttentionKernel::FlashUnmasked, "flash-unmasked"},
 };
+constexpr std::array kMatmulDtypeNames{
+    EnumName{MatmulDtype::None, "none"},
+    EnumName{MatmulDtype::Float8, "float8"},
+    EnumName{MatmulDtype::NvFp4, "nvfp4"},
+};
 constexpr std::array kAttentionNames{
     EnumName{AttentionKind::Sdpa, "sdpa"},
     EnumName{AttentionKind::Eager, "eager"},
@@ -151,6 +156,11 @@ std::string_view to_string(AttentionKernel kernel) {
 }
 AttentionKernel attention_kernel_from(std::string_view name) {
   return value_of(kAttentionKernelNames, name, "attention kernel");
+}
+
+std::string_view to_string(MatmulDtype dtype) { return name_of(kMatmulDtypeNames, dtype); }
+MatmulDtype matmul_dtype_from(std::string_view name) {
+  return value_of(kMatmulDtypeNames, name, "matmul dtype");
 }
 
 void set_sharding(Job& job, Strategy sharding) {
