@@ -79,11 +79,14 @@ ModelGraph described_model(const ModelJob& model, std::optional<int> layers) {
 
 }  // namespace
 
-ModelGraph build_model(const ModelJob& model, std::optional<int> layers) {
-  ModelGraph graph = described_model(model, layers);
+ModelGraph adapted(ModelGraph graph, const ModelJob& model) {
   if (model.trainable || model.lora)  // of the model itself, adapters train nothing by default
     choose_trainable(graph, model.trainable.value_or(std::vector<std::string>{}));
   return model.lora ? with_lora(graph, *model.lora) : graph;
+}
+
+ModelGraph build_model(const ModelJob& model, std::optional<int> layers) {
+  return adapted(described_model(model, layers), model);
 }
 
 ModelGraph model_from_config(std::string_view config_json, const std::string& source,

@@ -17,6 +17,9 @@ std::string config_path(const ModelJob& model);
 /// makes no sense.
 ModelGraph build_model(const ModelJob& model, std::optional<int> layers = std::nullopt);
 
+/// The graph with the job's adapters, and what is trained of it.
+ModelGraph adapted(ModelGraph graph, const ModelJob& model);
+
 /// The graph of a Hugging Face config.json. `source` names it in errors; `as_family` reads it as of
 /// that model_type, whatever it says.
 ModelGraph model_from_config(std::string_view config_json, const std::string& source,

@@ -9,6 +9,7 @@
 #include "planner/passes/arena.h"
 #include "planner/passes/autograd.h"
 #include "planner/passes/layout.h"
+#include "planner/passes/narrow_products.h"
 #include "planner/passes/schedule.h"
 #include "planner/passes/synchronise.h"
 #include "planner/passes/whole_parameters.h"
@@ -146,7 +147,10 @@ Plan make_plan(const Job& job, const ModelGraph& graph) {
 }
 
 Plan make_plan(const Job& job, const ModelGraph& graph, const torch::Setup& setup) {
-  return located(job.places, [&] { return plan_of(job, graph, setup); });
+  return located(job.places, [&] {
+    if (job.training.matmul_dtype == MatmulDtype::None) return plan_of(job, graph, setup);
+    return plan_of(job, with_narrow_products(graph, job), setup);
+  });
 }
 
 }  // namespace shardplan

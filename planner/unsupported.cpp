@@ -71,8 +71,9 @@ void refuse_for_torch(const Job& job, Engine engine) {
   const auto with_engine = [&](std::string_view what) {
     return fmt::format("{} with engine {}", what, to_string(engine));
   };
-  if (profile != Profile::TorchEager)
-    fail_unsupported("strategy.profile", with_engine(to_string(profile)), "torch-eager");
+  if (!is_torch(profile))
+    fail_unsupported("strategy.profile", with_engine(to_string(profile)),
+                     "torch-eager, torch-compile");
   refuse_sharding_of_others(engine, strategy.sharding);
 }
 

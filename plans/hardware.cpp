@@ -110,6 +110,8 @@ CostConstants costs_from(Fields fields) {
   costs.unmeasured_matmul_share = constant(fields, "unmeasured_matmul_share");
   costs.matmul_efficiency = constant(fields, "matmul_efficiency");
   costs.asynchronous_matmul_share = constant(fields, "asynchronous_matmul_share");
+  costs.narrow_matmul_share = constant(fields, "narrow_matmul_share");
+  costs.narrow_cast_bytes = constant(fields, "narrow_cast_bytes");
   costs.product_tiles = tiles_from(fields.section("product_tiles"));
   costs.product_split_share = constant(fields, "product_split_share");
   costs.product_ramp_elems = constant(fields, "product_ramp_elems");
@@ -157,6 +159,7 @@ GpuSpec gpu_from(const Node& mapping, const std::string& key, const std::string&
   fields.read("matmul_flops_bf16", gpu.matmul_flops_bf16, 0, kMostRate);
   fields.read("reachable_matmul_flops_bf16", gpu.reachable_matmul_flops_bf16, 0, kMostRate);
   fields.read("matmul_flops_fp8", gpu.matmul_flops_fp8, 0, kMostRate);
+  fields.read("matmul_flops_fp4", gpu.matmul_flops_fp4, 0, kMostRate);
   fields.read("matmul_flops_fp32", gpu.matmul_flops_fp32, kLeastRate, kMostRate);
   fields.read("link_bytes_per_s", gpu.link_bytes_per_s, 0, kMostRate);
   fields.read("pcie_bytes_per_s", gpu.pcie_bytes_per_s, kLeastRate, kMostRate);
@@ -231,8 +234,14 @@ void Hardware::read_costs(const std::string& path) {
   torch_costs_ = cuda_costs_;
   Fields torch = fields.section("torch-eager");
   torch_costs_.matmul_efficiency = constant(torch, "matmul_efficiency");
+  torch_costs_.narrow_cast_bytes = constant(torch, "narrow_cast_bytes");
   read_host_costs(torch, torch_costs_);
   torch.refuse_unknown();
+  torch_compile_costs_ = torch_costs_;
+  Fields compiled = fields.section("torch-compile");
+  torch_compile_costs_.fused_share = constant(compiled, "fused_share");
+  torch_compile_costs_.narrow_cast_bytes = constant(compiled, "narrow_cast_bytes");
+  compiled.refuse_unknown();
   fields.refuse_unknown();
 }
 

@@ -24,6 +24,7 @@ struct GpuSpec {
   double matmul_flops_bf16 = 0;            // dense, FLOP/s; 0: no such units
   double reachable_matmul_flops_bf16 = 0;  // that large products sustain; 0: not known
   double matmul_flops_fp8 = 0;             // dense, FLOP/s; 0: no such units
+  double matmul_flops_fp4 = 0;             // dense, FLOP/s; 0: no such units
   double matmul_flops_fp32 = 0;            // dense, FLOP/s, without TF32
   double link_bytes_per_s = 0;             // GPU to GPU inside a node, one direction; 0: over PCIe
   double pcie_bytes_per_s = 0;             // GPU to host, one direction
@@ -116,10 +117,14 @@ struct CostConstants {
                                          // GpuSpec::reachable_matmul_flops_bf16 is known
   double matmul_efficiency = 0;          // share of the reachable rate a product of full tiles has
   double asynchronous_matmul_share = 1;  // of that, on GPUs with asynchronous tensor cores
+  double narrow_matmul_share = 1;        // of that, where operands of fewer bits raise the rate
+  double narrow_cast_bytes = 0;          // moved per operand element to round it to fewer bits
   std::vector<ProductTile> product_tiles;  // that a library chooses from; none: no such loss
   double product_split_share = 1;          // of the rate, when the inner extent is cut in parts
   double product_ramp_elems = 0;           // inner extent at which a tile reaches half its rate
   AttentionEfficiency attention;
+  double fused_share = 1;            // of an element-wise kernel's bytes and launch, where a
+                                     // compiler puts it into one kernel with its neighbours
   double memory_efficiency = 0;      // share of the memory bandwidth an element-wise kernel reaches
   Seconds kernel_latency_s = 0;      // least time of one launch on the device
   Seconds host_issue_s = 0;          // of the host for each launch
@@ -145,7 +150,14 @@ class Hardware {
   NetworkSpec network_of(const GpuSpec& gpu) const;
   /// Constants of the model when `profile` executes.
   const CostConstants& costs(Profile profile) const {
-    return is_cpu(profile) ? cpu_costs_ : is_torch(profile) ? torch_costs_ : cuda_costs_;
+    switch (profile) {
+      case Profile::CpuOneDnn:
+      case Profile::CpuReference: return cpu_costs_;
+      case Profile::TorchEager: return torch_costs_;
+      case Profile::TorchCompile: return torch_compile_costs_;
+      case Profile::Cuda: break;
+    }
+    return cuda_costs_;
   }
 
  private:
@@ -164,6 +176,7 @@ class Hardware {
   std::vector<NodeType> node_types_;
   CostConstants cuda_costs_;
   CostConstants torch_costs_;
+  CostConstants torch_compile_costs_;
   CostConstants cpu_costs_;
 };
 

@@ -81,6 +81,11 @@ constexpr std::array kAttentionKernelNames{
     EnumName{AttentionKernel::Flash3, "flash3"},
     EnumName{AttentionKernel::FlashUnmasked, "flash-unmasked"},
 };
+constexpr std::array kMatmulDtypeNames{
+    EnumName{MatmulDtype::None, "none"},
+    EnumName{MatmulDtype::Float8, "float8"},
+    EnumName{MatmulDtype::NvFp4, "nvfp4"},
+};
 constexpr std::array kAttentionNames{
     EnumName{AttentionKind::Sdpa, "sdpa"},
     EnumName{AttentionKind::Eager, "eager"},
@@ -164,6 +169,11 @@ GradientAccumulation::Sync usual_sync(const StrategyJob& strategy) {
       strategy.engine == Engine::DeepSpeed &&
       (strategy.sharding == Strategy::Ddp || strategy.sharding == Strategy::Zero1);
   return until_last ? GradientAccumulation::Sync::Last : GradientAccumulation::Sync::Every;
+}
+
+std::string_view to_string(MatmulDtype dtype) { return name_of(kMatmulDtypeNames, dtype); }
+MatmulDtype matmul_dtype_from(std::string_view name) {
+  return value_of(kMatmulDtypeNames, name, "matmul dtype");
 }
 
 void set_sharding(Job& job, Strategy sharding) {

@@ -195,8 +195,11 @@ GradientAccumulation::Sync accumulation_sync_from(std::string_view name);
 /// Which results of forward are not kept for backward but computed again there.
 struct ActivationCheckpointing {
   enum class Kind { None, Full, Selective, Every } kind = Kind::None;
-  std::vector<OperatorKind> operators;  // Selective: these, inside every block
-  int every = 1;                        // Every: each so many blocks, one whole
+  std::vector<OperatorKind> operators;     // Selective: these, inside every block
+  std::vector<OperatorKind> every_second;  // Selective: of each of these kinds the second, fourth
+                                           // ... in every block
+  std::vector<std::string> modules;        // Selective: all in modules of these names ("mlp")
+  int every = 1;                           // Every: each so many blocks, one whole
 
   bool operator==(const ActivationCheckpointing&) const = default;
 };
@@ -214,6 +217,13 @@ enum class AttentionKernel { Flash2, Flash3, FlashUnmasked };
 std::string_view to_string(AttentionKernel kernel);
 AttentionKernel attention_kernel_from(std::string_view name);
 
+/// What operands of the blocks' linear layers are rounded to ahead of every product: nothing, 8
+/// bits (with scales of any granularity), or NVIDIA's 4 bits. Predicted, not executed.
+enum class MatmulDtype { None, Float8, NvFp4 };
+/// "none", "float8", "nvfp4".
+std::string_view to_string(MatmulDtype dtype);
+MatmulDtype matmul_dtype_from(std::string_view name);
+
 struct TrainingJob {
   std::int64_t micro_batch = 1;         // sequences per rank and micro-step
   std::int64_t sequence_length = 4096;  // tokens
@@ -225,6 +235,7 @@ struct TrainingJob {
   std::optional<double> clip_grad_norm;
   AttentionKind attention = AttentionKind::Sdpa;
   AttentionKernel attention_kernel = AttentionKernel::Flash2;
+  MatmulDtype matmul_dtype = MatmulDtype::None;
 
   Sizes sizes() const { return {.batch = micro_batch, .time = sequence_length}; }
   bool operator==(const TrainingJob&) const = default;

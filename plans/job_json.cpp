@@ -168,10 +168,17 @@ json checkpointing_json(const ActivationCheckpointing& checkpointing) {
     case ActivationCheckpointing::Kind::Every: return {{"every", checkpointing.every}};
     case ActivationCheckpointing::Kind::Selective: break;
   }
-  json operators = json::array();
-  for (const OperatorKind kind : checkpointing.operators)
-    operators.push_back(spec(kind).name);
-  return {{"selective", std::move(operators)}};
+  const auto names_of = [](const std::vector<OperatorKind>& kinds) {
+    json names = json::array();
+    for (const OperatorKind kind : kinds)
+      names.push_back(spec(kind).name);
+    return names;
+  };
+  json selective = {{"selective", names_of(checkpointing.operators)}};
+  if (!checkpointing.every_second.empty())
+    selective["every_second"] = names_of(checkpointing.every_second);
+  if (!checkpointing.modules.empty()) selective["modules"] = checkpointing.modules;
+  return selective;
 }
 
 json training_json(const TrainingJob& training) {
@@ -199,7 +206,8 @@ json training_json(const TrainingJob& training) {
             {"min_lr_ratio", training.schedule.min_lr_ratio}}},
           {"clip_grad_norm", or_null(training.clip_grad_norm)},
           {"attention", to_string(training.attention)},
-          {"attention_kernel", to_string(training.attention_kernel)}};
+          {"attention_kernel", to_string(training.attention_kernel)},
+          {"matmul_dtype", to_string(training.matmul_dtype)}};
 }
 
 json run_json(const RunJob& run) {

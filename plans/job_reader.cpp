@@ -306,7 +306,18 @@ ScheduleJob read_schedule(Fields fields) {
   return schedule;
 }
 
-/// none, full, {selective: [operator kinds]} or {every: k}.
+/// A list of operator kinds; empty when it is absent.
+std::vector<OperatorKind> read_operators(Fields& fields, std::string_view key) {
+  std::vector<OperatorKind> kinds;
+  const Node* operators = fields.find(key);
+  if (operators == nullptr) return kinds;
+  for (const std::string& name : texts_of(*operators, fields.name_of(key)))
+    kinds.push_back(located(*operators, [&] { return operator_kind_from(name); }));
+  return kinds;
+}
+
+/// none, full, {every: k} or {selective: [operator kinds], every_second: [operator kinds],
+/// modules: [names]}, of which one is enough.
 ActivationCheckpointing read_checkpointing(Fields& fields) {
   using Kind = ActivationCheckpointing::Kind;
   constexpr std::string_view kField = "activation_checkpointing";
@@ -320,12 +331,12 @@ ActivationCheckpointing read_checkpointing(Fields& fields) {
   }
   Fields choice = fields.section(kField);
   ActivationCheckpointing checkpointing;
-  if (const Node* operators = choice.find("selective")) {
-    checkpointing.kind = Kind::Selective;
-    for (const std::string& name : texts_of(*operators, choice.name_of("selective")))
-      checkpointing.operators.push_back(
-          located(*operators, [&] { return operator_kind_from(name); }));
-  }
+  checkpointing.operators = read_operators(choice, "selective");
+  checkpointing.every_second = read_operators(choice, "every_second");
+  if (const Node* modules = choice.find("modules"))
+    checkpointing.modules = texts_of(*modules, choice.name_of("modules"));
+  for (const char* key : {"selective", "every_second", "modules"})
+    if (choice.find(key) != nullptr) checkpointing.kind = Kind::Selective;
   if (choice.find("every") != nullptr) {
     if (checkpointing.kind == Kind::Selective)
       choice.fail("training.activation_checkpointing: expected one of selective and every");
@@ -359,6 +370,7 @@ TrainingJob read_training(Fields fields, const StrategyJob& strategy) {
   read_optional(fields, "clip_grad_norm", training.clip_grad_norm, kPositive);
   read_name(fields, "attention", training.attention, attention_from);
   read_name(fields, "attention_kernel", training.attention_kernel, attention_kernel_from);
+  read_name(fields, "matmul_dtype", training.matmul_dtype, matmul_dtype_from);
   fields.refuse_unknown();
   return training;
 }

@@ -61,6 +61,8 @@ constexpr std::array kAttributeNames{
     EnumName{Attribute::DecoupledDecay, "decoupled_decay"},
     EnumName{Attribute::Momentum, "momentum"},
     EnumName{Attribute::MaxNorm, "max_norm"},
+    EnumName{Attribute::OperandBits, "operand_bits"},
+    EnumName{Attribute::Fused, "fused"},
 };
 
 constexpr std::array kKernelNames{

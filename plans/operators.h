@@ -94,8 +94,10 @@ enum class Attribute {
   KernelSize,  // of a convolution or pooling, along every axis that is longer than 1
   Stride,
   Padding,
-  BlockRows,  // query rows that one tile of attention handles; set by the profile
-  LossScale,  // factor on the loss, and so on its gradient
+  Fused,        // 1: compiled into one kernel with its neighbours
+  OperandBits,  // that a product's operands are rounded to first; absent: none are
+  BlockRows,    // query rows that one tile of attention handles; set by the profile
+  LossScale,    // factor on the loss, and so on its gradient
   Beta1,
   Beta2,
   WeightDecay,

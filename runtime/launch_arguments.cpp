@@ -104,7 +104,7 @@ std::string unsupported_attribute(Kernel kernel, const Attributes& attributes) {
       Attribute::Alibi,      Attribute::SoftCap,         Attribute::UnitOffset,
       Attribute::OwnWeights, Attribute::NormParameters,  Attribute::Offset,
       Attribute::RotaryDim,  Attribute::RopeInterleaved, Attribute::RopeYarn,
-      Attribute::RopeLong,   Attribute::RopeDynamic};
+      Attribute::RopeLong,   Attribute::RopeDynamic,     Attribute::OperandBits};
   for (const Attribute attribute : kIgnored)
     if (attributes.has(attribute))
       return fmt::format("{} with {}", to_string(kernel), to_string(attribute));

@@ -64,7 +64,8 @@ class CostOf {
   }
   Bytes bytes(const std::vector<View>& views) const { return bytes_of(plan_, views); }
   InstructionCost local() const {
-    return {.seconds = compute_time(plan_, *instruction_, costs_), .host_s = costs_.host_issue_s};
+    return {.seconds = compute_time(plan_, *instruction_, costs_),
+            .host_s = costs_.host_issue_s * launched_share(*instruction_, costs_)};
   }
   /// A group of one exchanges nothing; what is left is a copy.
   InstructionCost collective(CollectiveKind kind, Bytes full, const GroupPlacement& group,
@@ -82,10 +83,13 @@ class CostOf {
   const Instruction* instruction_ = nullptr;
 };
 
-void issue(const Plan& plan, const ProgramItem& item, int steps, IssueOrder& order) {
+void issue(const Plan& plan, const ProgramItem& item, int steps, std::int64_t most_passes,
+           IssueOrder& order) {
   const bool loop_over_steps = item.count == ProgramItem::kOncePerStep;
   const bool first_step = item.count == ProgramItem::kFirstStep;
-  const std::int64_t times = loop_over_steps ? steps : first_step ? 1 : item.count;
+  const std::int64_t times = loop_over_steps ? steps
+                             : first_step    ? 1
+                                             : std::min(item.count, most_passes);
   for (std::int64_t pass = 0; pass < times; ++pass) {
     if (item.segment >= 0) {
       const Segment& segment = plan.segments[item.segment];
@@ -93,7 +97,7 @@ void issue(const Plan& plan, const ProgramItem& item, int steps, IssueOrder& ord
         order.ids.push_back(id);
     }
     for (const ProgramItem& inner : item.body)
-      issue(plan, inner, steps, order);
+      issue(plan, inner, steps, most_passes, order);
     if (loop_over_steps || first_step) order.step_ends.push_back(order.ids.size());
   }
 }
@@ -109,10 +113,10 @@ std::vector<InstructionCost> instruction_costs(const Plan& plan, const CostConst
   return result;
 }
 
-IssueOrder issue_order(const Plan& plan, int steps) {
+IssueOrder issue_order(const Plan& plan, int steps, std::int64_t most_passes) {
   IssueOrder order;
   for (const ProgramItem& item : plan.program) {
-    issue(plan, item, steps, order);
+    issue(plan, item, steps, most_passes, order);
     if (item.count == ProgramItem::kOncePerStep) return order;
   }
   order.step_ends.push_back(order.ids.size());

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -36,9 +37,10 @@ struct IssueOrder {
     return std::span(ids).subspan(begin, step_ends[index] - begin);
   }
 };
+constexpr std::int64_t kAllPasses = std::numeric_limits<std::int64_t>::max();
 /// What comes before the loop belongs to the first step, what comes after it is left out; loops
-/// inside a step run as often as they say.
-IssueOrder issue_order(const Plan& plan, int steps);
+/// inside a step run as often as they say, and at most `most_passes` times.
+IssueOrder issue_order(const Plan& plan, int steps, std::int64_t most_passes = kAllPasses);
 
 struct Interval {
   Seconds begin_s = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <variant>
 
@@ -20,9 +21,13 @@ namespace {
 constexpr int kSteps = 4;
 constexpr std::size_t kSteady = 2;
 
+/// A long loop inside a step is run so many times: then each pass takes as long as the one before.
+constexpr std::int64_t kFewPasses = 6;
+constexpr double kSame = 1e-6;  // share by which the durations of such passes may differ
+
 struct Simulation {
   const Plan& plan;
-  std::vector<InstructionCost> costs;
+  const std::vector<InstructionCost>& costs;
   IssueOrder order;
   std::vector<Interval> intervals;  // by position
   std::size_t steady;               // index of the steady step
@@ -45,10 +50,17 @@ void check_rates(const ClusterJob& cluster) {
     require(cluster.network.inter_node_bytes_per_s, "cluster.network.inter_node_bytes_per_s");
 }
 
-Simulation run(const Plan& plan, const CostConstants& constants) {
-  Simulation simulation{plan, instruction_costs(plan, constants), issue_order(plan, kSteps), {}, 0};
-  simulation.intervals = run_events(plan, simulation.costs, simulation.order);
+Simulation ordered(const Plan& plan, const std::vector<InstructionCost>& costs,
+                   std::int64_t most_passes) {
+  Simulation simulation{plan, costs, issue_order(plan, kSteps, most_passes), {}, 0};
   simulation.steady = std::min(kSteady, simulation.order.step_ends.size() - 1);
+  return simulation;
+}
+
+Simulation run(const Plan& plan, const std::vector<InstructionCost>& costs,
+               std::int64_t most_passes) {
+  Simulation simulation = ordered(plan, costs, most_passes);
+  simulation.intervals = run_events(plan, costs, simulation.order);
   return simulation;
 }
 
@@ -84,36 +96,86 @@ double peak_flops_per_s(const Plan& plan) {
     if (compute == nullptr || !is_matrix_product(compute->kernel) || instruction.reads.empty())
       continue;
     const Dtype dtype = plan.buffers[instruction.reads.front().buffer].dtype;
-    peak = std::max(peak, matmul_flops_per_s(plan.job.cluster.gpu, dtype));
+    const std::int64_t bits = compute->attributes.integer(Attribute::OperandBits);
+    peak = std::max(peak, matmul_flops_per_s(plan.job.cluster.gpu, dtype, bits));
   }
   return peak;
 }
 
-/// Sums over the steady step; empty when it takes no time.
-std::optional<TimeReport> time_report(const Simulation& simulation) {
-  const Plan& plan = simulation.plan;
-  const Interval window = steady_window(simulation);
-  TimeReport time;
-  time.step_s = window.end_s - window.begin_s;
-  if (time.step_s <= 0) return std::nullopt;
+/// Sums over the steady step.
+struct StepSums {
+  Seconds step_s = 0;
+  Seconds compute_s = 0;
+  Seconds communication_s = 0;
+  Seconds hidden_s = 0;  // communication beside compute
+  double tokens = 0;     // of a rank
+};
 
+StepSums sums_of(const Simulation& simulation) {
+  const Interval window = steady_window(simulation);
   std::vector<Interval> compute;
   std::vector<Interval> collectives;
   for (std::size_t p = 0; p < simulation.intervals.size(); ++p) {
     const InstructionId id = simulation.order.ids[p];
     if (simulation.costs[id].on_link()) {
       collectives.push_back(simulation.intervals[p]);
-    } else if (plan.instructions[id].stream == Stream::Compute) {
+    } else if (simulation.plan.instructions[id].stream == Stream::Compute) {
       compute.push_back(simulation.intervals[p]);
     }
   }
-  time.compute_s = covered(compute, window);
-  time.communication_s = covered(collectives, window);
-  time.exposed_communication_s =
-      std::max(0.0, time.communication_s - overlap(collectives, compute, window));
+  return {.step_s = window.end_s - window.begin_s,
+          .compute_s = covered(compute, window),
+          .communication_s = covered(collectives, window),
+          .hidden_s = overlap(collectives, compute, window),
+          .tokens = static_cast<double>(tokens_per_rank(simulation))};
+}
 
-  const auto tokens = static_cast<double>(tokens_per_rank(simulation));
-  time.tokens_per_s_per_gpu = tokens / time.step_s;
+/// Passes of the only loop inside a step that is worth cutting short; 0: there is none, or several.
+std::int64_t long_loop(const std::vector<ProgramItem>& items) {
+  std::int64_t passes = 0;
+  for (const ProgramItem& item : items) {
+    const std::int64_t own = item.count > 2 * kFewPasses ? item.count : 0;
+    const std::int64_t inner = item.count == ProgramItem::kFirstStep ? 0 : long_loop(item.body);
+    if ((own > 0 && inner > 0) || (passes > 0 && own + inner > 0)) return 0;
+    passes = std::max({passes, own, inner});
+  }
+  return passes;
+}
+
+/// `more` with `times` as much on top as it has over `less`.
+StepSums extrapolated(const StepSums& less, const StepSums& more, double times) {
+  const auto further = [&](double StepSums::*sum) {
+    return more.*sum + times * (more.*sum - less.*sum);
+  };
+  return {further(&StepSums::step_s), further(&StepSums::compute_s),
+          further(&StepSums::communication_s), further(&StepSums::hidden_s),
+          further(&StepSums::tokens)};
+}
+
+/// Events repeat once the passes of a loop do, so that a long loop need not be run to its end. One
+/// whose passes go on to differ is.
+StepSums steady_sums(const Plan& plan, const std::vector<InstructionCost>& costs) {
+  const auto sums = [&](std::int64_t passes) { return sums_of(run(plan, costs, passes)); };
+  const std::int64_t passes = long_loop(plan.program);
+  if (passes == 0) return sums(kAllPasses);
+  const StepSums least = sums(kFewPasses - 2);
+  const StepSums less = sums(kFewPasses - 1);
+  const StepSums more = sums(kFewPasses);
+  const Seconds last = more.step_s - less.step_s;
+  const Seconds before = less.step_s - least.step_s;
+  if (std::abs(last - before) > kSame * last) return sums(kAllPasses);
+  return extrapolated(less, more, static_cast<double>(passes - kFewPasses));
+}
+
+/// Empty when a step takes no time.
+std::optional<TimeReport> time_report(const Plan& plan, const StepSums& sums) {
+  if (sums.step_s <= 0) return std::nullopt;
+  TimeReport time;
+  time.step_s = sums.step_s;
+  time.compute_s = sums.compute_s;
+  time.communication_s = sums.communication_s;
+  time.exposed_communication_s = std::max(0.0, sums.communication_s - sums.hidden_s);
+  time.tokens_per_s_per_gpu = sums.tokens / sums.step_s;
   time.tokens_per_s = time.tokens_per_s_per_gpu * static_cast<double>(plan.world_size());
   const double peak = peak_flops_per_s(plan);
   if (peak > 0 && plan.model_flops_per_token > 0)
@@ -207,22 +269,22 @@ std::vector<TimelineEntry> timeline(const Simulation& simulation) {
 
 }  // namespace
 
-std::optional<TimeReport> simulate_time(const Plan& plan, const CostConstants& costs) {
+std::optional<TimeReport> simulate_time(const Plan& plan, const CostConstants& constants) {
   check_rates(plan.job.cluster);
-  return time_report(run(plan, costs));
+  return time_report(plan, steady_sums(plan, instruction_costs(plan, constants)));
 }
 
-Report simulate(const Plan& plan, const CostConstants& costs, const SimulateOptions& options) {
+Report simulate(const Plan& plan, const CostConstants& constants, const SimulateOptions& options) {
   check_rates(plan.job.cluster);
-  const Simulation simulation = run(plan, costs);
+  const std::vector<InstructionCost> costs = instruction_costs(plan, constants);
   Report report;
   report.world_size = plan.world_size();
   if (!has_allocator(plan.profile)) report.arena = plan.arena;
-  add_memory(plan, costs, report);
-  add_communication(simulation, report);
-  report.time = time_report(simulation);
+  add_memory(plan, constants, report);
+  add_communication(ordered(plan, costs, kAllPasses), report);
+  report.time = time_report(plan, steady_sums(plan, costs));
   report.cost = cost_report(plan, report.time);
-  if (options.timeline) report.timeline = timeline(simulation);
+  if (options.timeline) report.timeline = timeline(run(plan, costs, kAllPasses));
   return report;
 }
 

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "plans/job_reader.h"
+#include "simulator/simulate.h"
 
 namespace shardplan {
 namespace {
@@ -140,6 +141,34 @@ std::string score_json(const Score& score) {
                   {"summary",
                    {{"tokens_per_s", summary(Quantity::TokensPerSecond)},
                     {"peak_memory", summary(Quantity::PeakMemory)}}}});
+}
+
+std::string search_json(const SearchResult& result, const SearchQuestion& question,
+                        const Evaluator& evaluator, const Hardware& hardware) {
+  const SearchLimits& limits = question.limits;
+  const auto known = [](const auto& value) { return value ? Json(*value) : Json(); };
+  Json json{{"schema", "shardplan/search/1"},
+            {"objective", to_string(question.objective)},
+            {"limits",
+             {{"tokens", known(limits.tokens)},
+              {"budget", known(limits.budget)},
+              {"deadline_s", known(limits.deadline_s)},
+              {"memory_bytes", known(limits.memory)}}},
+            {"candidates",
+             {{"considered", result.considered},
+              {"too_large", result.too_large},
+              {"hopeless", result.hopeless},
+              {"estimated", result.estimated},
+              {"confirmed", result.confirmed}}},
+            {"best", Json::array()}};
+  for (const Confirmed& one : result.best) {
+    const Plan plan = evaluator.full_plan(one.candidate->job);
+    const Report report = simulate(plan, hardware.costs(plan.profile));
+    json["best"].push_back({{"value", one.outcome.value(question.objective)},
+                            {"cost_per_token", known(one.outcome.per_token_cost)},
+                            {"prediction", Json::parse(prediction_json(report, plan))}});
+  }
+  return text_of(json);
 }
 
 std::string import_json(const Imported& imported) {

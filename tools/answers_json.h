@@ -11,6 +11,7 @@
 #include "tools/comparison.h"
 #include "tools/fit.h"
 #include "tools/score.h"
+#include "tools/search.h"
 
 namespace shardplan {
 
@@ -25,6 +26,10 @@ std::string comparison_json(const std::vector<ComparedStrategy>& rows);
 
 /// schema shardplan/fit/1: per strategy the largest that fits, and the prediction for it.
 std::string fit_json(const Job& job, Maximize what, const std::vector<FittedStrategy>& rows);
+
+/// schema shardplan/search/1: what was asked and counted, and the best as predictions.
+std::string search_json(const SearchResult& result, const SearchQuestion& question,
+                        const Evaluator& evaluator, const Hardware& hardware);
 
 /// schema shardplan/import/1: the job, what the file means ("facts", dotted names as nested
 /// objects), "warnings" and "open" values.

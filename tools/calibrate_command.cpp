@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
-#include <iterator>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -20,8 +19,6 @@
 namespace shardplan {
 namespace {
 
-using Trainings = std::vector<const MeasuredTraining*>;
-
 /// The trainings of a table that state their speed and become plans.
 std::vector<MeasuredTraining> planned(const std::vector<CsvRow>& rows, const Hardware& hardware) {
   const std::vector<Framework> frameworks = read_frameworks(data_folder());
@@ -33,7 +30,7 @@ std::vector<MeasuredTraining> planned(const std::vector<CsvRow>& rows, const Har
     if (speed <= 0) continue;
     try {
       PublishedPlan published = published_plan(rows[r], frameworks, hardware);
-      if (published.leaves_open("activation checkpointing")) continue;
+      if (!published.tells_constants()) continue;
       trainings.push_back(
           {cell_of(rows[r], "id"), cell_of(rows[r], "family"), std::move(published.plan), speed});
     } catch (const NotExpressed&) {  // `score` lists these
@@ -42,57 +39,80 @@ std::vector<MeasuredTraining> planned(const std::vector<CsvRow>& rows, const Har
   return trainings;
 }
 
-Trainings those(const std::vector<MeasuredTraining>& trainings,
-                const std::function<bool(const MeasuredTraining&)>& wanted) {
-  Trainings result;
-  for (const MeasuredTraining& training : trainings)
-    if (wanted(training)) result.push_back(&training);
-  return result;
+Members those(const Predictions& predictions,
+              const std::function<bool(const MeasuredTraining&)>& wanted) {
+  Members members;
+  for (std::size_t i = 0; i < predictions.trainings().size(); ++i)
+    if (wanted(predictions.trainings()[i])) members.push_back(i);
+  return members;
 }
 
-/// How the constants and the errors come out when each family in turn is left out of the fit.
+/// How the constants and the errors come out when each group in turn is left out of the fit.
 struct LeftOut {
-  std::vector<double> errors;  // of each family, by the fit without it
+  std::string what;
+  std::size_t groups = 0;
+  std::vector<double> errors;  // of each group, by the fit without it
   Constants least;
   Constants most;
 };
 
-LeftOut leave_families_out(const std::vector<MeasuredTraining>& trainings, const Hardware& hardware,
-                           const Constants& fitted) {
-  std::set<std::string> families;
-  for (const MeasuredTraining& training : trainings)
-    families.insert(training.family);
-  LeftOut left{{}, fitted, fitted};
-  ProgressBar bar("Leaving out", static_cast<std::int64_t>(families.size()), 1.0);
+/// By what trainings are grouped.
+struct Grouping {
+  const char* what;
+  std::string (*of)(const MeasuredTraining&);
+};
+constexpr std::array kGroupings{
+    Grouping{"families left out", [](const MeasuredTraining& one) { return one.family; }},
+    Grouping{
+        "sources left out",
+        [](const MeasuredTraining& one) { return one.family.substr(0, one.family.find('/')); }},
+    Grouping{"GPU types left out",
+             [](const MeasuredTraining& one) { return one.plan.job.cluster.gpu.key; }},
+};
+
+LeftOut leave_out(const Grouping& grouping, Predictions& predictions, const Constants& fitted) {
+  std::set<std::string> groups;
+  for (const MeasuredTraining& training : predictions.trainings())
+    groups.insert(grouping.of(training));
+  LeftOut left{grouping.what, groups.size(), {}, fitted, fitted};
+  ProgressBar bar(grouping.what, static_cast<std::int64_t>(groups.size()), 1.0);
   std::int64_t done = 0;
-  for (const std::string& family : families) {
-    bar.show(done++, family);
-    const Trainings others = those(
-        trainings, [&](const MeasuredTraining& training) { return training.family != family; });
-    const Trainings out = those(
-        trainings, [&](const MeasuredTraining& training) { return training.family == family; });
+  for (const std::string& group : groups) {
+    bar.show(done++, group);
+    const auto is_of = [&](const MeasuredTraining& one) { return grouping.of(one) == group; };
+    const Members others =
+        those(predictions, [&](const MeasuredTraining& one) { return !is_of(one); });
     if (others.empty()) continue;
-    const Constants values = fit_constants(others, hardware, fitted, [] {}).values;
+    const Constants values = fit_constants(predictions, others, fitted, [] {}).values;
     for (std::size_t c = 0; c < values.size(); ++c) {
       left.least[c] = std::min(left.least[c], values[c]);
       left.most[c] = std::max(left.most[c], values[c]);
     }
-    std::ranges::copy(errors_with(out, hardware, values), std::back_inserter(left.errors));
+    for (const std::size_t member : those(predictions, is_of))
+      left.errors.push_back(predictions.errors(values)[member]);
   }
   return left;
 }
 
-void print_constants(const Fit& fit, const std::optional<LeftOut>& left) {
+/// With the range over all fits that leave something out.
+void print_constants(const Fit& fit, const std::vector<LeftOut>& left) {
+  Constants least = fit.values;
+  Constants most = fit.values;
+  for (const LeftOut& one : left)
+    for (std::size_t c = 0; c < least.size(); ++c) {
+      least[c] = std::min(least[c], one.least[c]);
+      most[c] = std::max(most[c], one.most[c]);
+    }
   Table table({{"constant", Align::Left},
                {"believed"},
                {"fitted"},
-               {left ? "families left out" : ""},
+               {left.empty() ? "" : "with a group left out"},
                {"", Align::Left}});
   for (std::size_t c = 0; c < fit.values.size(); ++c)
     table.add({std::string(free_constants()[c].name),
                fmt::format("{:.3f}", free_constants()[c].prior),
                fmt::format("{:.3f}", fit.values[c]),
-               left ? fmt::format("{:.3f} to {:.3f}", left->least[c], left->most[c]) : "",
+               left.empty() ? "" : fmt::format("{:.3f} to {:.3f}", least[c], most[c]),
                fit.identified[c] ? "" : "the figures do not tell"});
   fmt::print("{}\n", table.text());
 }
@@ -101,8 +121,8 @@ void print_constants(const Fit& fit, const std::optional<LeftOut>& left) {
 
 int calibrate_command(const CalibrateOptions& options) {
   const Hardware hardware = Hardware::read(data_folder());
-  const std::vector<MeasuredTraining> trainings = planned(read_csv(options.table), hardware);
-  const Trainings all = those(trainings, [](const MeasuredTraining&) { return true; });
+  Predictions predictions(planned(read_csv(options.table), hardware), hardware);
+  const Members all = those(predictions, [](const MeasuredTraining&) { return true; });
   if (all.empty())
     throw InputError(
         fmt::format("{}: no row is a training that can be planned and states its "
@@ -112,18 +132,21 @@ int calibrate_command(const CalibrateOptions& options) {
   {
     ProgressBar bar("Fitting", 30, 1.0);
     std::int64_t turn = 0;
-    fit = fit_constants(all, hardware, {},
+    fit = fit_constants(predictions, all, {},
                         [&] { bar.show(std::min<std::int64_t>(turn++, 29), "turns"); });
   }
-  std::optional<LeftOut> left;
-  if (options.leave_out) left = leave_families_out(trainings, hardware, fit.values);
+  std::vector<LeftOut> left;
+  if (options.leave_out)
+    for (const Grouping& grouping : kGroupings)
+      left.push_back(leave_out(grouping, predictions, fit.values));
   Constants believed;
   for (const FreeConstant& constant : free_constants())
     believed.push_back(constant.prior);
   print_constants(fit, left);
-  std::vector<NamedSummary> fits{{"as believed", summary_of(errors_with(all, hardware, believed))},
-                                 {"fitted", summary_of(errors_with(all, hardware, fit.values))}};
-  if (left) fits.push_back({"families left out", summary_of(left->errors)});
+  std::vector<NamedSummary> fits{{"as believed", summary_of(predictions.errors(believed))},
+                                 {"fitted", summary_of(predictions.errors(fit.values))}};
+  for (const LeftOut& one : left)
+    fits.push_back({fmt::format("{} {}", one.groups, one.what), summary_of(one.errors)});
   fmt::print("{}", errors_text("error of tokens/s", fits));
   return kYes;
 }

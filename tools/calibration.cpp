@@ -20,6 +20,8 @@ constexpr std::array kFree{
                  [](CostConstants& costs) -> double& { return costs.matmul_efficiency; }},
     FreeConstant{"cuda.asynchronous_matmul_share", Of::All, 0.92, 0.1, 1,
                  [](CostConstants& costs) -> double& { return costs.asynchronous_matmul_share; }},
+    FreeConstant{"cuda.narrow_matmul_share", Of::All, 0.75, 0.2, 1,
+                 [](CostConstants& costs) -> double& { return costs.narrow_matmul_share; }},
     FreeConstant{"cuda.attention_scale", Of::All, 1, 0.3, 1.4,
                  [](CostConstants& costs) -> double& { return costs.attention.scale; }},
     FreeConstant{"cuda.memory_efficiency", Of::All, 0.85, 0.1, 1,
@@ -30,6 +32,7 @@ constexpr double kSquareBelow = 0.05;  // of an error; beyond it counts as it is
 constexpr double kPriorWeight = 0.0004;
 constexpr double kLeastEvidence = 4 * kPriorWeight;  // of a constant: what two deviations cost
 constexpr double kFirstStep = 0.12;                  // of a constant's logarithm
+constexpr double kNextStep = 0.03;                   // the same from where a fit has ended
 constexpr double kLastStep = 0.004;
 constexpr double kLeastGain = 1e-6;
 
@@ -52,21 +55,21 @@ double huber(double error) {
 /// The loss that a fit makes small.
 class Loss {
  public:
-  Loss(const std::vector<const MeasuredTraining*>& trainings, const Hardware& hardware)
-      : trainings_(trainings), hardware_(hardware) {
+  Loss(Predictions& predictions, const Members& members)
+      : predictions_(predictions), members_(members) {
     std::map<std::string, int> sizes;
-    for (const MeasuredTraining* training : trainings)
-      ++sizes[training->family];
-    for (const MeasuredTraining* training : trainings)
-      weights_.push_back(1 / std::sqrt(sizes[training->family]));
+    for (const std::size_t member : members)
+      ++sizes[predictions.trainings()[member].family];
+    for (const std::size_t member : members)
+      weights_.push_back(1 / std::sqrt(sizes[predictions.trainings()[member].family]));
   }
 
   double operator()(const Constants& values) const {
-    const std::vector<double> errors = errors_with(trainings_, hardware_, values);
+    const std::vector<double>& errors = predictions_.errors(values);
     double sum = 0;
     double weights = 0;
-    for (std::size_t i = 0; i < errors.size(); ++i) {
-      sum += weights_[i] * huber(std::log1p(errors[i]));
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      sum += weights_[i] * huber(std::log1p(errors[members_[i]]));
       weights += weights_[i];
     }
     double away = 0;
@@ -76,8 +79,8 @@ class Loss {
   }
 
  private:
-  const std::vector<const MeasuredTraining*>& trainings_;
-  const Hardware& hardware_;
+  Predictions& predictions_;
+  const Members& members_;
   std::vector<double> weights_;
 };
 
@@ -87,11 +90,11 @@ Constants moved(Constants values, std::size_t constant, double step) {
 }
 
 /// Goes along each constant that `may_move` in turn, as long as that makes the loss smaller.
-Constants descend(const Loss& loss, Constants values, const std::vector<bool>& may_move,
-                  const std::function<void()>& on_turn) {
+Constants descend(const Loss& loss, Constants values, double first_step,
+                  const std::vector<bool>& may_move, const std::function<void()>& on_turn) {
   std::vector<double> steps;
   for (const bool moves : may_move)
-    steps.push_back(moves ? kFirstStep : 0);
+    steps.push_back(moves ? first_step : 0);
   double best = loss(values);
   while (*std::ranges::max_element(steps) >= kLastStep) {
     on_turn();
@@ -129,12 +132,14 @@ std::vector<bool> identified_by(const Loss& loss, const Constants& values) {
 
 std::span<const FreeConstant> free_constants() { return kFree; }
 
-std::vector<double> errors_with(const std::vector<const MeasuredTraining*>& trainings,
-                                const Hardware& hardware, const Constants& values) {
-  std::vector<double> errors(trainings.size());
-  for_each(trainings.size(), [&](std::size_t i) {
-    const MeasuredTraining& training = *trainings[i];
-    CostConstants costs = hardware.costs(training.plan.profile);
+const std::vector<double>& Predictions::errors(const Constants& values) {
+  const auto [known, fresh] = known_.try_emplace(values);
+  std::vector<double>& errors = known->second;
+  if (!fresh) return errors;
+  errors.resize(trainings_.size());
+  for_each(trainings_.size(), [&](std::size_t i) {
+    const MeasuredTraining& training = trainings_[i];
+    CostConstants costs = hardware_.costs(training.plan.profile);
     for (std::size_t c = 0; c < values.size(); ++c)
       if (kFree[c].is_of(training.plan.profile)) kFree[c].in(costs) = values[c];
     const auto time = simulate_time(training.plan, costs);
@@ -143,20 +148,21 @@ std::vector<double> errors_with(const std::vector<const MeasuredTraining*>& trai
   return errors;
 }
 
-Fit fit_constants(const std::vector<const MeasuredTraining*>& trainings, const Hardware& hardware,
-                  const Constants& start, const std::function<void()>& on_turn) {
-  const Loss loss(trainings, hardware);
+Fit fit_constants(Predictions& predictions, const Members& members, const Constants& start,
+                  const std::function<void()>& on_turn) {
+  const Loss loss(predictions, members);
   Constants priors;
   for (const FreeConstant& constant : kFree)
     priors.push_back(constant.prior);
   Fit fit;
   const std::vector<bool> all(kFree.size(), true);
-  fit.values = descend(loss, start.empty() ? priors : start, all, on_turn);
+  fit.values = start.empty() ? descend(loss, priors, kFirstStep, all, on_turn)
+                             : descend(loss, start, kNextStep, all, on_turn);
   fit.identified = identified_by(loss, fit.values);
   if (fit.identified == all) return fit;
   for (std::size_t c = 0; c < kFree.size(); ++c)
     if (!fit.identified[c]) fit.values[c] = priors[c];
-  fit.values = descend(loss, fit.values, fit.identified, on_turn);
+  fit.values = descend(loss, fit.values, kNextStep, fit.identified, on_turn);
   return fit;
 }
 

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "plans/hardware.h"
@@ -32,7 +35,7 @@ std::span<const FreeConstant> free_constants();
 /// A training that was measured, planned once.
 struct MeasuredTraining {
   std::string id;
-  std::string family;  // trainings of one model by one source
+  std::string family;  // trainings of one model by one source, "llmq/qwen2.5-7b"
   Plan plan;
   double tokens_per_s_per_gpu = 0;
 };
@@ -40,20 +43,35 @@ struct MeasuredTraining {
 /// Values of free_constants(), in their order.
 using Constants = std::vector<double>;
 
+/// Trainings and what is predicted of them, each set of constants once.
+class Predictions {
+ public:
+  Predictions(std::vector<MeasuredTraining> trainings, const Hardware& hardware)
+      : trainings_(std::move(trainings)), hardware_(hardware) {}
+
+  const std::vector<MeasuredTraining>& trainings() const { return trainings_; }
+  /// Predicted over measured speed, less one, of each training with these constants.
+  const std::vector<double>& errors(const Constants& values);
+
+ private:
+  std::vector<MeasuredTraining> trainings_;
+  const Hardware& hardware_;
+  std::map<Constants, std::vector<double>> known_;
+};
+
+/// Indices of trainings.
+using Members = std::vector<std::size_t>;
+
 struct Fit {
   Constants values;
   std::vector<bool> identified;  // whether the figures tell it; else it stays where it was believed
 };
 
-/// Fits the constants to the trainings: least Huber loss of the logarithm of predicted over
-/// measured speed, where a family of n trainings counts as the root of n, plus what each constant
-/// is away from its prior; by turns along each constant. `start`: priors when empty. `on_turn` is
-/// called before each turn.
-Fit fit_constants(const std::vector<const MeasuredTraining*>& trainings, const Hardware& hardware,
-                  const Constants& start, const std::function<void()>& on_turn);
-
-/// Predicted over measured speed, less one, of each training with these constants.
-std::vector<double> errors_with(const std::vector<const MeasuredTraining*>& trainings,
-                                const Hardware& hardware, const Constants& values);
+/// Fits the constants to the members: least Huber loss of the logarithm of predicted over measured
+/// speed, where a family of n trainings counts as the root of n, plus what each constant is away
+/// from its prior; by turns along each constant. `start`: where such a fit ended that is like this
+/// one; priors when empty. `on_turn` is called before each turn.
+Fit fit_constants(Predictions& predictions, const Members& members, const Constants& start,
+                  const std::function<void()>& on_turn);
 
 }  // namespace shardplan

@@ -43,6 +43,21 @@ struct FitOptions {
 /// kNo when no strategy fits with the smallest.
 int fit_command(const FitOptions& options);
 
+struct SearchCommandOptions {
+  JobFlags job;
+  std::string objective = "time";       // cost, time or memory
+  std::vector<std::string> available;   // GPU:COUNT[:PRICE]; empty: the job's GPUs
+  std::vector<std::string> strategies;  // empty: the usual ones
+  std::string global_batch;             // sequences of a step; empty: the job's micro-steps
+  std::string tokens;                   // of the whole training; the others empty: not asked
+  std::string budget;                   // dollars
+  std::string deadline;                 // hours
+  std::string memory;                   // GiB of a device
+  bool json = false;
+};
+/// kNo when nothing fits within the limits.
+int search_command(const SearchCommandOptions& options);
+
 struct SimulateCommandOptions {
   JobFlags job;
   std::string trace;  // file to write; empty: none

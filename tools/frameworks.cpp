@@ -19,9 +19,16 @@ std::vector<Framework> read_frameworks(const std::string& folder) {
     };
     read_texts("names", framework.names);
     read_texts("settings", framework.settings);
-    read_texts("eager", framework.eager);
     read_texts("compiled", framework.compiled);
+    const auto read_map = [&](std::string_view key, std::map<std::string, std::string>& texts) {
+      if (const Node* node = fields.find(key))
+        for (const Entry& part : node->entries)
+          texts[part.key] = text_of(part.value, fields.name_of(key));
+    };
+    read_map("recomputed_operators", framework.recomputed_operators);
+    read_map("recomputed_modules", framework.recomputed_modules);
     fields.read("selective", framework.selective);
+    fields.read("selective_float8", framework.selective_float8);
     fields.read("checkpointing", framework.checkpointing);
     fields.read("source", source);
     fields.refuse_unknown();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,10 +12,13 @@ namespace shardplan {
 struct Framework {
   std::vector<std::string> names;  // parts of what rows call it
   std::vector<std::string> settings;
-  std::vector<std::string> eager;     // in addition, without compilation
   std::vector<std::string> compiled;  // in addition, with it
-  std::string selective;      // value of training.activation_checkpointing; empty: not known
-  std::string checkpointing;  // its usual mode; empty: not known
+  std::string selective;         // value of training.activation_checkpointing; empty: not known
+  std::string selective_float8;  // the same with products in 8 bits; empty: as without
+  std::string checkpointing;     // its usual mode; empty: not known
+  // What its names for parts of a block that are computed again mean: "ffn" is module "mlp".
+  std::map<std::string, std::string> recomputed_operators;
+  std::map<std::string, std::string> recomputed_modules;
 };
 
 /// The entries below `folder` (see data_folder()). Throws InputError.

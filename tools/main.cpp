@@ -30,6 +30,7 @@ struct AllOptions {
   PlanOptions plan;
   CompareOptions compare;
   FitOptions fit;
+  SearchCommandOptions search;
   SimulateCommandOptions simulate;
   RunOptions run;
   CheckOptions check;
@@ -119,6 +120,36 @@ Command add_fit(CLI::App& program, FitOptions& options) {
       ->allow_extra_args(false);
   add_json(*app, options.json);
   return {app, [&] { return fit_command(options); }};
+}
+
+Command add_search(CLI::App& program, SearchCommandOptions& options) {
+  CLI::App* app = program.add_subcommand(
+      "search", "Finds the best GPUs, strategy, micro-batch and checkpointing within limits");
+  add_job(*app, options.job, "JOB", "job file (YAML)");
+  add_gpus(*app, options.job);
+  app->add_option("--objective", options.objective,
+                  "what is to be least: cost of a token, time (default), or memory of a GPU")
+      ->type_name("WHAT");
+  app->add_option("--available", options.available,
+                  "GPUs to choose from, e.g. h100-sxm-80:64,a100-sxm-80:128:2.50; repeatable "
+                  "(default: up to the job's)")
+      ->type_name("GPU:COUNT[:PRICE]")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app->add_option("--strategies", options.strategies, "which, e.g. DDP,FULL_SHARD")
+      ->type_name("A,B")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app->add_option("--global-batch", options.global_batch,
+                  "sequences of a step, which micro-steps make up (default: as many as the job's)")
+      ->type_name("N");
+  app->add_option("--tokens", options.tokens, "tokens to train on, for budget and deadline")
+      ->type_name("T");
+  app->add_option("--budget", options.budget, "dollars in all")->type_name("USD");
+  app->add_option("--deadline", options.deadline, "hours in all")->type_name("HOURS");
+  app->add_option("--memory", options.memory, "memory of a GPU to stay within")->type_name("GIB");
+  add_json(*app, options.json);
+  return {app, [&] { return search_command(options); }};
 }
 
 Command add_simulate(CLI::App& program, SimulateCommandOptions& options) {
@@ -263,17 +294,13 @@ int run_program(int argc, char** argv) {
   program.set_version_flag("--version", "shardplan " SHARDPLAN_VERSION);
   program.set_help_flag("-h,--help", "this text");
   AllOptions options;
-  const std::vector<Command> commands{add_plan(program, options.plan),
-                                      add_compare(program, options.compare),
-                                      add_fit(program, options.fit),
-                                      add_simulate(program, options.simulate),
-                                      add_run(program, options.run),
-                                      add_check(program, options.check),
-                                      add_report(program, options.report),
-                                      add_verify(program, options.verify),
-                                      add_import(program, options.imported),
-                                      add_score(program, options.score),
-                                      add_calibrate(program, options.calibrate)};
+  const std::vector<Command> commands{
+      add_plan(program, options.plan),         add_compare(program, options.compare),
+      add_fit(program, options.fit),           add_search(program, options.search),
+      add_simulate(program, options.simulate), add_run(program, options.run),
+      add_check(program, options.check),       add_report(program, options.report),
+      add_verify(program, options.verify),     add_import(program, options.imported),
+      add_score(program, options.score),       add_calibrate(program, options.calibrate)};
   const std::vector<std::string> names = names_of(commands);
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty())

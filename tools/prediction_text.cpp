@@ -213,9 +213,13 @@ std::string checkpointing_text(const ActivationCheckpointing& checkpointing) {
       return fmt::format("one of {} blocks checkpointed", checkpointing.every);
     case ActivationCheckpointing::Kind::Selective: break;
   }
-  std::vector<std::string_view> names;
+  std::vector<std::string> names;
   for (const OperatorKind kind : checkpointing.operators)
-    names.push_back(spec(kind).name);
+    names.emplace_back(spec(kind).name);
+  for (const OperatorKind kind : checkpointing.every_second)
+    names.push_back(fmt::format("every second {}", spec(kind).name));
+  for (const std::string& module : checkpointing.modules)
+    names.push_back(module);
   return fmt::format("checkpointed: {}", fmt::join(names, ", "));
 }
 

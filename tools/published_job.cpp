@@ -1,6 +1,7 @@
 #include "tools/published_job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +15,7 @@
 #include "planner/planner.h"
 #include "plans/error.h"
 #include "plans/job_reader.h"
+#include "plans/presets.h"
 #include "plans/setting.h"
 
 namespace shardplan {
@@ -84,7 +86,21 @@ json llama_config(const CsvRow& row) {
           {"max_position_embeddings", count_in(row, "seq_len")}};
 }
 
+/// Rows that name a model of the presets need not state its dimensions.
+ModelGraph named_model(const CsvRow& row) {
+  const std::string name = cell_of(row, "model_name");
+  if (name.empty()) cannot("layers is not stated");
+  try {
+    ModelJob model;
+    model.preset = find_preset(read_presets(data_folder()), name).key;
+    return build_model(model);
+  } catch (const InputError&) {
+    cannot(fmt::format("dimensions are not stated, and no preset is called '{}'", name));
+  }
+}
+
 ModelGraph model_of(const CsvRow& row) {
+  if (number_of(row, "layers") < 1) return named_model(row);
   const std::string_view type = model_type_of(row);
   json config = type == "gpt2" ? gpt_config(row) : llama_config(row);
   config["model_type"] = type;
@@ -158,15 +174,54 @@ void set_cluster(const CsvRow& row, const Hardware& hardware, PublishedJob& publ
 
 // ---- strategy and training
 
-Strategy sharding_of(const CsvRow& row) {
+Strategy sharding_of(const CsvRow& row, std::vector<std::string>& assumed) {
   const std::string strategy = cell_of(row, "strategy_norm");
   if (strategy == "NO_SHARD" || strategy == "single-GPU") return Strategy::Ddp;
   if (strategy == "FULL_SHARD")
     return number_of(row, "dp_replicate") > 1 ? Strategy::HybridShard : Strategy::FullShard;
   if (strategy == "SHARD_GRAD_OP") return Strategy::ShardGradOp;
   if (number_of(row, "world_size") == 1) return Strategy::Ddp;
-  cannot(strategy.empty() ? "the strategy is not stated"
-                          : fmt::format("strategy {} is not planned", strategy));
+  if (strategy == "ZERO1") return Strategy::Zero1;
+  if (strategy == "ZERO1+sharded-weights") return Strategy::Zero3;
+  // Megatron-LM's data parallelism, whose optimizer is usually the distributed one.
+  if (strategy.empty() || contains(strategy, "Megatron DP")) {
+    assumed.emplace_back(kUnknownStrategy);
+    return Strategy::Zero1;
+  }
+  cannot(fmt::format("strategy {} is not planned", strategy));
+}
+
+/// What a name like "selective-op(ffn+norm)" computes again, of the parts that the framework knows.
+std::string recomputed_parts(const std::string& name, const Framework& framework) {
+  const std::size_t open = name.find('(');
+  const std::size_t close = name.find(')');
+  if (open == std::string::npos || close == std::string::npos) return "";
+  std::vector<std::string> operators;
+  std::vector<std::string> modules;
+  std::size_t at = open + 1;
+  while (at < close) {
+    const std::size_t end = std::min(name.find('+', at), close);
+    const std::string part = name.substr(at, end - at);
+    at = end + 1;
+    if (const auto op = framework.recomputed_operators.find(part);
+        op != framework.recomputed_operators.end())
+      operators.push_back(op->second);
+    else if (const auto module = framework.recomputed_modules.find(part);
+             module != framework.recomputed_modules.end())
+      modules.push_back(module->second);
+    else
+      return "";
+  }
+  return fmt::format("{{selective: [{}], modules: [{}]}}", fmt::join(operators, ", "),
+                     fmt::join(modules, ", "));
+}
+
+std::string_view matmul_dtype_of(const CsvRow& row) {
+  const std::string dtype = cell_of(row, "dtype_norm");
+  if (dtype.empty() || dtype == "bf16") return "none";
+  if (dtype == "fp8" || dtype == "mxfp8") return "float8";
+  if (dtype == "nvfp4") return "nvfp4";
+  cannot(fmt::format("products in {}", dtype));
 }
 
 std::string checkpointing_of(const CsvRow& row, const Framework& framework,
@@ -178,11 +233,29 @@ std::string checkpointing_of(const CsvRow& row, const Framework& framework,
     return "{every: 2}";
   }
   if (mode == "selective-op") {
+    const std::string parts = recomputed_parts(cell_of(row, "activation_checkpointing"), framework);
+    if (!parts.empty()) return parts;
     if (framework.selective.empty()) cannot("what selective checkpointing keeps is not known");
-    return framework.selective;
+    const bool float8 = matmul_dtype_of(row) == "float8";
+    return float8 && !framework.selective_float8.empty() ? framework.selective_float8
+                                                         : framework.selective;
   }
-  assumed.emplace_back("activation checkpointing");
+  assumed.emplace_back(framework.checkpointing.empty() ? kUnknownCheckpointing
+                                                       : "the framework's usual checkpointing");
   return framework.checkpointing.empty() ? "none" : framework.checkpointing;
+}
+
+/// Adapters on all linear layers of a block, as the frameworks' recipes have them.
+LoraJob lora_of(const CsvRow& row, std::vector<std::string>& assumed) {
+  LoraJob lora;
+  const std::string task = cell_of(row, "task");
+  const std::size_t rank = task.find(" r");
+  if (rank == std::string::npos ||
+      std::from_chars(task.data() + rank + 2, task.data() + task.size(), lora.rank).ec !=
+          std::errc())
+    assumed.emplace_back("LoRA rank");
+  lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  return lora;
 }
 
 std::int64_t accumulation_of(const CsvRow& row, std::vector<std::string>& assumed) {
@@ -206,8 +279,10 @@ std::vector<Setting> settings_of(const CsvRow& row, const Framework& framework,
   // Composer's FSDP mixed_precision mode DEFAULT; PURE reduces in bfloat16 too.
   if (contains(cell_of(row, "other_flags"), "mode=DEFAULT"))
     texts.emplace_back("strategy.mixed_precision.reduce=float32");
-  add(is_compiled(row) ? framework.compiled : framework.eager);
+  if (is_compiled(row)) add(framework.compiled);
+  texts.push_back(fmt::format("training.matmul_dtype={}", matmul_dtype_of(row)));
   texts.push_back("training.activation_checkpointing=" + checkpointing_of(row, framework, assumed));
+  if (contains(cell_of(row, "attention_impl"), "no flash")) assumed.emplace_back(kFusedAttention);
   texts.push_back(fmt::format("training.sequence_length={}", count_in(row, "seq_len")));
   texts.push_back(fmt::format("training.micro_batch={}", count_in(row, "micro_batch_per_gpu")));
   texts.push_back(
@@ -222,9 +297,7 @@ void expect_data_parallel(const CsvRow& row) {
     if (number_of(row, degree) > 1) cannot(fmt::format("{} > 1: not data-parallel alone", degree));
   if (cell_of(row, "pure_data_parallel") != "yes") cannot("not data-parallel alone");
   if (contains(cell_of(row, "family"), "MoE")) cannot("mixture of experts");
-  if (contains(cell_of(row, "task"), "LoRA")) cannot("LoRA");
-  const std::string dtype = cell_of(row, "dtype_norm");
-  if (!dtype.empty() && dtype != "bf16") cannot(fmt::format("products in {}", dtype));
+  if (contains(cell_of(row, "task"), "QLoRA")) cannot("QLoRA: weights of 4 bits");
   const std::string offload = cell_of(row, "cpu_offload");
   if (!offload.empty() && offload != "no") cannot("offload to the host");
 }
@@ -252,6 +325,13 @@ bool PublishedPlan::leaves_open(std::string_view what) const {
   return std::ranges::find(assumed, what) != assumed.end();
 }
 
+bool PublishedPlan::tells_constants() const {
+  const Job& job = plan.job;
+  return !job.model.lora && job.training.matmul_dtype != MatmulDtype::NvFp4 &&
+         !leaves_open(kUnknownCheckpointing) && !leaves_open(kUnknownStrategy) &&
+         !leaves_open(kFusedAttention);
+}
+
 PublishedJob published_job(const CsvRow& row, const std::vector<Framework>& frameworks,
                            const Hardware& hardware) {
   expect_data_parallel(row);
@@ -262,9 +342,11 @@ PublishedJob published_job(const CsvRow& row, const std::vector<Framework>& fram
   try {
     const std::vector<Setting> settings = settings_of(row, *framework, published.assumed);
     published.job = parse_job("", cell_of(row, "id"), hardware, settings, ModelNeed::Optional);
-    set_sharding(published.job, sharding_of(row));
+    set_sharding(published.job, sharding_of(row, published.assumed));
     set_cluster(row, hardware, published);
-    published.model = model_of(row);
+    if (contains(cell_of(row, "task"), "LoRA"))
+      published.job.model.lora = lora_of(row, published.assumed);
+    published.model = adapted(model_of(row), published.job.model);
   } catch (const InputError& error) {
     cannot(error.what());
   }

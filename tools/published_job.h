@@ -20,6 +20,12 @@ class NotExpressed : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// In `assumed` of a row that leaves the checkpointing open and whose framework has no usual one.
+constexpr std::string_view kUnknownCheckpointing = "activation checkpointing";
+/// Likewise, of a row that leaves the strategy open, and of one that computes attention in parts.
+constexpr std::string_view kUnknownStrategy = "strategy";
+constexpr std::string_view kFusedAttention = "fused attention";
+
 /// The training that a row of published measurements describes.
 struct PublishedJob {
   Job job;
@@ -38,7 +44,11 @@ struct PublishedPlan {
   Plan plan;
   std::vector<std::string> assumed;  // as in PublishedJob
 
+  /// Whether `what` is among them.
   bool leaves_open(std::string_view what) const;
+  /// Whether constants may be fitted to its speed: all parameters are trained, by products of 8
+  /// bits or more, and what decides about the speed is known. The others are extrapolations.
+  bool tells_constants() const;
 };
 PublishedPlan published_plan(const CsvRow& row, const std::vector<Framework>& frameworks,
                              const Hardware& hardware);

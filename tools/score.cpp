@@ -40,13 +40,15 @@ void score_row(const CsvRow& row, const std::vector<Framework>& frameworks,
   figure.id = cell_of(row, "id");
   figure.group = cell_of(row, "family");
   figure.assumed = published.assumed;
+  figure.tells_constants = published.tells_constants();
   if (speed > 0 && report.time) {
     figure.predicted = report.time->tokens_per_s_per_gpu;
     figure.measured = speed;
     score.figures.push_back(figure);
   }
   // What is kept for backward decides about memory.
-  if (peak <= 0 || !is_torch(plan.profile) || published.leaves_open("activation checkpointing"))
+  if (peak <= 0 || plan.profile != Profile::TorchEager ||
+      published.leaves_open(kUnknownCheckpointing))
     return;
   if (const auto predicted = predicted_peak(row, fullest(report).memory)) {
     figure.quantity = Quantity::PeakMemory;

@@ -23,6 +23,7 @@ struct ScoredFigure {
   double predicted = 0;
   double measured = 0;
   std::vector<std::string> assumed;  // what the row does not say
+  bool tells_constants = true;       // see PublishedPlan
 
   /// Predicted over measured, less one.
   double error() const { return predicted / measured - 1; }

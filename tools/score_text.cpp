@@ -29,6 +29,7 @@ std::string errors_of(const Score& score, Quantity quantity) {
   };
   add("all", [](const ScoredFigure&) { return true; });
   if (summaries.empty()) return "";
+  add("constants are fitted to", [](const ScoredFigure& figure) { return figure.tells_constants; });
   add("nothing assumed", [](const ScoredFigure& figure) { return figure.assumed.empty(); });
   std::vector<std::string> groups;
   for (const ScoredFigure* figure : figures_of(score, quantity))

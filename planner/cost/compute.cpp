@@ -38,8 +38,10 @@ Product product_of(Kernel kernel, const Attributes& a) {
 }
 
 /// Share of the matmul rate that a product of such a shape reaches: tiles that reach over its edge
-/// and a last wave that leaves multiprocessors idle are lost, and each tile's start and end.
-double product_share(const Product& product, int multiprocessors, const CostConstants& costs) {
+/// and a last wave that leaves multiprocessors idle are lost, and each tile's start and end, for
+/// which narrow operands bring `ramp_scale` times the elements in the same time.
+double product_share(const Product& product, double ramp_scale, int multiprocessors,
+                     const CostConstants& costs) {
   if (costs.product_tiles.empty() || multiprocessors == 0) return 1;
   double best = 0;
   for (const ProductTile& tile : costs.product_tiles) {
@@ -50,7 +52,7 @@ double product_share(const Product& product, int multiprocessors, const CostCons
     for (const int parts : {1, 2, 4, 8}) {
       const double inner = product.inner / parts;
       const double waves = tiles * parts / multiprocessors;
-      const double ramp = inner / (inner + costs.product_ramp_elems);
+      const double ramp = inner / (inner + ramp_scale * costs.product_ramp_elems);
       const double split = parts == 1 ? 1 : costs.product_split_share;
       best = std::max(best, tile.share * covered * waves / std::ceil(waves) * ramp * split);
     }
@@ -86,13 +88,28 @@ Seconds arithmetic_time(const Plan& plan, const Instruction& instruction,
   if (compute == nullptr || !is_matrix_product(compute->kernel) || instruction.reads.empty())
     return 0;
   const GpuSpec& gpu = plan.job.cluster.gpu;
-  const double rate =
-      reachable_flops_per_s(gpu, plan.buffers[instruction.reads.front().buffer].dtype, costs);
+  const std::int64_t bits = compute->attributes.integer(Attribute::OperandBits);
+  const Dtype dtype = plan.buffers[instruction.reads.front().buffer].dtype;
+  const double rate = reachable_flops_per_s(gpu, dtype, costs, bits);
   if (is_attention(compute->kernel))
     return attention_flops(plan, *compute) / (rate * attention_share(plan, *compute, costs));
   const Product product = product_of(compute->kernel, compute->attributes);
+  const double ramp_scale = bits > 0 ? 16.0 / static_cast<double>(bits) : 1;
   return flops_of(compute->kernel, compute->attributes) /
-         (rate * costs.matmul_efficiency * product_share(product, gpu.multiprocessors, costs));
+         (rate * costs.matmul_efficiency *
+          product_share(product, ramp_scale, gpu.multiprocessors, costs));
+}
+
+/// Bytes moved ahead of a product to round its operands to fewer bits. That for a weight's gradient
+/// finds both rounded.
+Bytes cast_bytes(const Instruction& instruction, const CostConstants& costs) {
+  const auto* compute = std::get_if<Compute>(&instruction.operation);
+  if (compute == nullptr || !compute->attributes.has(Attribute::OperandBits)) return 0;
+  if (compute->kernel != Kernel::Linear && compute->kernel != Kernel::LinearBackwardInput) return 0;
+  std::int64_t elems = 0;
+  for (std::size_t i = 0; i < std::min<std::size_t>(2, instruction.reads.size()); ++i)
+    elems += instruction.reads[i].elems;
+  return static_cast<Bytes>(costs.narrow_cast_bytes * static_cast<double>(elems));
 }
 
 /// True for what moves bytes between the device's memory and another.
@@ -108,17 +125,29 @@ bool crosses_pcie(const Plan& plan, const Instruction& instruction) {
 
 }  // namespace
 
-double matmul_flops_per_s(const GpuSpec& gpu, Dtype dtype) {
+double matmul_flops_per_s(const GpuSpec& gpu, Dtype dtype, std::int64_t operand_bits) {
+  if (operand_bits == 4) return gpu.matmul_flops_fp4;
+  if (operand_bits == 8) return gpu.matmul_flops_fp8;
   const bool narrow = dtype == Dtype::BFloat16 || dtype == Dtype::Float16;
   return narrow && gpu.matmul_flops_bf16 > 0 ? gpu.matmul_flops_bf16 : gpu.matmul_flops_fp32;
 }
 
-double reachable_flops_per_s(const GpuSpec& gpu, Dtype dtype, const CostConstants& costs) {
+double reachable_flops_per_s(const GpuSpec& gpu, Dtype dtype, const CostConstants& costs,
+                             std::int64_t operand_bits) {
+  if (operand_bits > 0)  // what power and clocks leave of the wide products' rate they leave of it
+    return reachable_flops_per_s(gpu, Dtype::BFloat16, costs) * costs.narrow_matmul_share *
+           matmul_flops_per_s(gpu, dtype, operand_bits) / gpu.matmul_flops_bf16;
   const double peak = matmul_flops_per_s(gpu, dtype);
   const bool measured = peak == gpu.matmul_flops_bf16 && gpu.reachable_matmul_flops_bf16 > 0;
   const double rate =
       measured ? gpu.reachable_matmul_flops_bf16 : peak * costs.unmeasured_matmul_share;
   return gpu.has_asynchronous_tensor_cores() ? rate * costs.asynchronous_matmul_share : rate;
+}
+
+double launched_share(const Instruction& instruction, const CostConstants& costs) {
+  const auto* compute = std::get_if<Compute>(&instruction.operation);
+  const bool fused = compute != nullptr && compute->attributes.has(Attribute::Fused);
+  return fused ? costs.fused_share : 1;
 }
 
 Bytes bytes_moved(const Plan& plan, const Instruction& instruction) {
@@ -142,7 +171,9 @@ Seconds compute_time(const Plan& plan, const Instruction& instruction, const Cos
   const Seconds traffic = crosses_pcie(plan, instruction)
                               ? static_cast<double>(bytes) / gpu.pcie_bytes_per_s
                               : memory_time(bytes, gpu, costs);
-  return costs.kernel_latency_s + std::max(arithmetic_time(plan, instruction, costs), traffic);
+  const Seconds busy = std::max(arithmetic_time(plan, instruction, costs), traffic) +
+                       memory_time(cast_bytes(instruction, costs), gpu, costs);
+  return (costs.kernel_latency_s + busy) * launched_share(instruction, costs);
 }
 
 }  // namespace shardplan

@@ -1,17 +1,24 @@
 #pragma once
 
+#include <cstdint>
+
 #include "plans/hardware.h"
 #include "plans/plan.h"
 #include "plans/units.h"
 
 namespace shardplan {
 
-/// Dense FLOP/s of the GPU's matrix products on operands of `dtype`; a GPU without units for 16
-/// bits computes in float32.
-double matmul_flops_per_s(const GpuSpec& gpu, Dtype dtype);
+/// Dense FLOP/s of the GPU's matrix products on operands of `dtype`, rounded to `operand_bits`
+/// first (0: they are not); a GPU without units for 16 bits computes in float32.
+double matmul_flops_per_s(const GpuSpec& gpu, Dtype dtype, std::int64_t operand_bits = 0);
 
 /// What large products of such operands sustain of it.
-double reachable_flops_per_s(const GpuSpec& gpu, Dtype dtype, const CostConstants& costs);
+double reachable_flops_per_s(const GpuSpec& gpu, Dtype dtype, const CostConstants& costs,
+                             std::int64_t operand_bits = 0);
+
+/// Share of an instruction's launch and traffic that is left of it in the kernel that it is
+/// compiled into; 1: it is a kernel of its own.
+double launched_share(const Instruction& instruction, const CostConstants& costs);
 
 /// Bytes that an instruction reads and writes: its operands, but of an embedding's table only the
 /// rows that the batch picks.

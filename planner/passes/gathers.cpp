@@ -41,8 +41,9 @@ int units_ahead(const StrategyJob& strategy, Phase phase) {
 bool keeps_parameters(const Plan& plan, int unit) {
   const StrategyJob& strategy = plan.job.strategy;
   if (strategy.reshard_after_forward) return !strategy.reshard_after_forward->reshard;
-  const bool reshards =
-      strategy.sharding == Strategy::FullShard || strategy.sharding == Strategy::HybridShard;
+  const bool reshards = strategy.sharding == Strategy::FullShard ||
+                        strategy.sharding == Strategy::HybridShard ||
+                        strategy.sharding == Strategy::Zero3;
   return !reshards || plan.units[unit].name == "root";
 }
 

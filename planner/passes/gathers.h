@@ -19,8 +19,8 @@ struct Gather {
   int throttle = -1;  // launch to wait for, so that few units are unsharded at a time; -1: none
 };
 
-/// Whether a unit's whole parameters stay from forward to backward: always but with FULL_SHARD and
-/// HYBRID_SHARD, and there for the root; reshard_after_forward overrules both.
+/// Whether a unit's whole parameters stay from forward to backward: always but with FULL_SHARD,
+/// ZERO_3 and HYBRID_SHARD, and there for the root; reshard_after_forward overrules both.
 bool keeps_parameters(const Plan& plan, int unit);
 
 /// Gathers in issue order. A unit that does not keep its parameters is gathered once for forward

@@ -12,7 +12,8 @@ namespace {
 GradientPath::Sum sum_of(const Plan& plan) {
   const GradientAccumulation& accumulation = plan.job.training.gradient_accumulation;
   if (accumulation.steps == 1) return GradientPath::Sum::None;
-  const bool every = accumulation.sync == GradientAccumulation::Sync::Every;
+  const bool every = accumulation.sync == GradientAccumulation::Sync::Every &&
+                     plan.job.strategy.sharding != Strategy::Zero1;
   return every && plan.world_size() > 1 ? GradientPath::Sum::Shards : GradientPath::Sum::Whole;
 }
 

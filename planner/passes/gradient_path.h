@@ -17,7 +17,7 @@ class GradientPath {
   GradientPath(Emitter& emitter, const std::vector<ParameterPlace>& places);
 
   /// What micro-steps are summed in: the shards that reductions give (`every`), or whole gradients
-  /// that are reduced once (`last`, and where there is nothing to reduce).
+  /// that are reduced once (`last`, ZERO_1, and where there is nothing to reduce).
   enum class Sum { None, Shards, Whole };
   Sum sum() const { return sum_; }
 

@@ -20,6 +20,9 @@ class MicroStep {
   MicroStep(Emitter& emitter, const ModelGraph& graph, const Tape& tape,
             const std::vector<ParameterPlace>& places, GradientPath& gradients, BufferId loss);
 
+  /// Whole parameters that all micro-steps of a step read, where they do.
+  WholeParameters& parameters() { return parameters_; }
+
   /// Emits the micro-step, with values of its own.
   void emit(GradientPath::Reduce reduce);
 

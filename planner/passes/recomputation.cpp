@@ -1,6 +1,11 @@
 #include "planner/passes/recomputation.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "planner/passes/wrap.h"
 #include "plans/error.h"
@@ -10,14 +15,27 @@ namespace {
 
 using Kind = ActivationCheckpointing::Kind;
 
-bool computes_again(const ActivationCheckpointing& checkpointing, int block, OperatorKind kind) {
-  if (block < 0) return false;
+/// Whether a component of `path` behind `block` is one of `names`.
+bool lies_in(const std::vector<std::string>& names, const std::string& block,
+             const std::string& path) {
+  const std::string inside = path.substr(block.size()) + ".";
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    return inside.find("." + name + ".") != std::string::npos;
+  });
+}
+
+/// `nth`: of its kind in the block, from 1 on.
+bool computes_again(const ActivationCheckpointing& checkpointing, int block, OperatorKind kind,
+                    int nth) {
+  const auto names = [&](const std::vector<OperatorKind>& kinds) {
+    return std::ranges::find(kinds, kind) != kinds.end();
+  };
   switch (checkpointing.kind) {
     case Kind::None: return false;
     case Kind::Full: return true;
     case Kind::Every: return (block + 1) % checkpointing.every == 0;
     case Kind::Selective:
-      return std::ranges::find(checkpointing.operators, kind) != checkpointing.operators.end();
+      return names(checkpointing.operators) || (nth % 2 == 0 && names(checkpointing.every_second));
   }
   return false;
 }
@@ -42,10 +60,21 @@ Recomputation::Recomputation(const ModelGraph& graph, const ActivationCheckpoint
                      "the model has no blocks whose results could be "
                      "computed again");
   std::vector<int> block_of;
+  bool any_named = false;
+  std::map<std::pair<int, OperatorKind>, int> seen;  // operators of a kind in a block
   for (std::size_t vertex = 0; vertex < again_.size(); ++vertex) {
-    block_of.push_back(deepest_containing(blocks, graph.dag[vertex].module));
-    again_[vertex] = computes_again(checkpointing, block_of.back(), graph.dag[vertex].kind);
+    const OperatorKind kind = graph.dag[vertex].kind;
+    const int block = deepest_containing(blocks, graph.dag[vertex].module);
+    block_of.push_back(block);
+    if (block < 0) continue;
+    const bool named = lies_in(checkpointing.modules, blocks[block], graph.dag[vertex].module);
+    again_[vertex] = named || computes_again(checkpointing, block, kind, ++seen[{block, kind}]);
+    any_named = any_named || named;
   }
+  if (!checkpointing.modules.empty() && !any_named)
+    throw FieldError(
+        "training.activation_checkpointing.modules",
+        fmt::format("no block has a module {}", fmt::join(checkpointing.modules, " or ")));
   for (std::size_t vertex = 0; vertex < again_.size(); ++vertex) {
     if (!again_[vertex]) continue;
     keeps_output_[vertex] = false;

@@ -29,6 +29,8 @@ void schedule(Plan& plan, const ModelGraph& graph, const Tape& tape,
       emitter.emit("zero_loss", {Stream::Compute, Phase::Optimizer}, Fill{0}, {},
                    {emitter.whole(loss)});
     }));
+  if (WholeParameters& parameters = micro_step.parameters(); parameters.gathers_once())
+    step.body.push_back(segment("gather", [&] { parameters.gather_for_step(); }));
   if (gradients.sum() == GradientPath::Sum::Whole) {
     step.body.push_back(segment("micro", [&] { micro_step.emit(GradientPath::Reduce::No); }));
     step.body.back().count = micro_steps - 1;

@@ -32,7 +32,21 @@ WholeParameters::WholeParameters(Emitter& emitter, const Tape& tape,
     gathers_ = plan_gathers(plan(), tape, places);
 }
 
+bool WholeParameters::gathers_once() const {
+  const Strategy sharding = plan().job.strategy.sharding;
+  return plan().mesh.shard > 1 && (sharding == Strategy::Zero1 || sharding == Strategy::Zero2);
+}
+
+void WholeParameters::gather_for_step() {
+  for (const Gather& gather : gathers_) {
+    const std::string& name = plan().units[gather.unit].name;
+    gathered_.push_back(gathered(gather, name, source(gather, name), Group::Shard));
+  }
+  next_ = gathers_.size();
+}
+
 void WholeParameters::begin_micro_step() {
+  if (gathers_once()) return;
   next_ = 0;
   gathered_.assign(gathers_.size(), -1);
   spans_.assign(plan().units.size(), -1);
@@ -59,6 +73,20 @@ BufferId WholeParameters::source(const Gather& gather, const std::string& suffix
   return cast;
 }
 
+/// Gathers the unit `from` what each rank of the group has.
+BufferId WholeParameters::gathered(const Gather& gather, const std::string& suffix, BufferId from,
+                                   Group group) {
+  const Unit& unit = plan().units[gather.unit];
+  const BufferId whole =
+      emitter_.buffer(suffix + ".unsharded_parameters", Category::UnshardedParameters,
+                      unit.padded_elems, parameter_dtype(plan().job));
+  const SliceViews views =
+      slice_views(unit, from, whole, plan().mesh.size(group), unit.padded_elems);
+  emitter_.emit("all_gather." + suffix, {Stream::AllGather, gather.phase, gather.unit},
+                AllGather{group}, views.shards, views.whole);
+  return whole;
+}
+
 void WholeParameters::emit_gather(std::size_t index, const std::vector<InstructionId>& launch_ids) {
   const Gather& gather = gathers_[index];
   const Unit& unit = plan().units[gather.unit];
@@ -66,18 +94,9 @@ void WholeParameters::emit_gather(std::size_t index, const std::vector<Instructi
   const auto first = static_cast<InstructionId>(plan().instructions.size());
   const BufferId kept = spans_[gather.unit];
   const BufferId from = kept >= 0 ? kept : source(gather, suffix);
-  if (plan().mesh.shard == 1) {
-    gathered_[index] = from;
-  } else {
-    const Group group = kept >= 0 ? Group::Span : Group::Shard;
-    gathered_[index] =
-        emitter_.buffer(suffix + ".unsharded_parameters", Category::UnshardedParameters,
-                        unit.padded_elems, parameter_dtype(plan().job));
-    const SliceViews views =
-        slice_views(unit, from, gathered_[index], plan().mesh.size(group), unit.padded_elems);
-    emitter_.emit("all_gather." + suffix, {Stream::AllGather, gather.phase, gather.unit},
-                  AllGather{group}, views.shards, views.whole);
-  }
+  gathered_[index] = plan().mesh.shard == 1
+                         ? from
+                         : gathered(gather, suffix, from, kept >= 0 ? Group::Span : Group::Shard);
   if (gather.throttle >= 0) emitter_.throttle(first, launch_ids[gather.throttle]);
 }
 

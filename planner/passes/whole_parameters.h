@@ -16,10 +16,16 @@ Dtype parameter_dtype(const Job& job);
 Dtype reduce_dtype(const Job& job);
 
 /// The whole parameters that launches of a micro-step read: cast to the dtype that the job computes
-/// in and gathered from the shards, as far as either is needed.
+/// in and gathered from the shards, as far as either is needed. With ZERO_1 and ZERO_2 that is once
+/// a step, and all micro-steps read the same.
 class WholeParameters {
  public:
   WholeParameters(Emitter& emitter, const Tape& tape, const std::vector<ParameterPlace>& places);
+
+  /// Whether parameters are gathered ahead of a step's micro-steps, and not in each.
+  bool gathers_once() const;
+  /// Emits the gathers of a step, of all units in the order of first use.
+  void gather_for_step();
 
   void begin_micro_step();
   /// Emits the gathers that come before this launch. `launch_ids`: instructions of earlier
@@ -33,12 +39,13 @@ class WholeParameters {
  private:
   const Plan& plan() const { return emitter_.plan(); }
   BufferId source(const Gather& gather, const std::string& suffix);
+  BufferId gathered(const Gather& gather, const std::string& suffix, BufferId from, Group group);
   void emit_gather(std::size_t index, const std::vector<InstructionId>& launch_ids);
   void keep_span(const Gather& gather, BufferId whole);
 
   Emitter& emitter_;
   std::vector<Gather> gathers_;     // empty: launches read the resident parameters
-  std::vector<BufferId> gathered_;  // by gather, of this micro-step
+  std::vector<BufferId> gathered_;  // by gather, of this micro-step; once a step: of the step
   std::vector<BufferId> spans_;     // by unit: what is kept from forward to backward; -1: nothing
   std::size_t next_ = 0;
 };

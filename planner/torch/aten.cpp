@@ -50,7 +50,10 @@ void Aten::launch(std::string_view what, const Tensors& reads, const Tensors& wr
     return result;
   };
   if (skips()) return;
-  host_.issue(name_of(what), Stream::Compute, Compute{kernel, sizes}, views(reads), views(writes));
+  Compute compute{kernel, sizes};
+  if (kernel == Kernel::Elementwise && host_.plan().profile == Profile::TorchCompile)
+    compute.attributes.set(Attribute::Fused, 1);
+  host_.issue(name_of(what), Stream::Compute, std::move(compute), views(reads), views(writes));
 }
 
 SavedTensor Aten::save(const Tensor& tensor, bool needed) {

@@ -43,7 +43,11 @@ bool checkpointed(const ActivationCheckpointing& checkpointing, std::size_t bloc
 
 ForwardPass::ForwardPass(const Process& process, Engine& engine, const Tensors& inputs,
                          const Setup& setup)
-    : process_(process), engine_(engine), setup_(setup), unit_of_(operators(), -1) {
+    : process_(process),
+      engine_(engine),
+      setup_(setup),
+      recomputation_(process.model, process.job().training.activation_checkpointing),
+      unit_of_(operators(), -1) {
   std::size_t next = 0;
   for (int vertex = 0; vertex < operators(); ++vertex)
     if (is_input(vertex)) inputs_[vertex] = inputs[next++];
@@ -353,12 +357,11 @@ Tensor ForwardPass::run_operator(int vertex, Values& values) {
   return result;
 }
 
-/// With selective checkpointing: of a block, but not of the kinds to compute again.
+/// With selective checkpointing: of a block, but not to be computed again.
 bool ForwardPass::is_kept(int vertex) const {
   const auto& checkpointing = process_.job().training.activation_checkpointing;
-  const auto& kinds = checkpointing.operators;
   return checkpointing.kind == ActivationCheckpointing::Kind::Selective &&
-         std::ranges::find(kinds, op(vertex).kind) == kinds.end() &&
+         !recomputation_.again(vertex) &&
          std::ranges::any_of(checkpoints_,
                              [&](const Region& region) { return region.contains(vertex); });
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/passes/recomputation.h"
 #include "planner/torch/engine.h"
 #include "planner/torch/modeling.h"
 #include "planner/torch/torch_plan.h"
@@ -72,8 +73,9 @@ class ForwardPass {
   const Setup& setup_;
   std::vector<Region> hooked_;       // outer ones first
   std::vector<Region> checkpoints_;  // in order
-  std::vector<int> unit_of_;         // by operator: the innermost; -1: none
-  std::vector<int> last_use_;        // by operator: after which its result goes
+  const Recomputation recomputation_;
+  std::vector<int> unit_of_;   // by operator: the innermost; -1: none
+  std::vector<int> last_use_;  // by operator: after which its result goes
   Values inputs_;
   Values values_;
   std::vector<Values> scopes_;     // what hooked modules see as inputs, innermost last

@@ -180,6 +180,9 @@ class Program {
 void schedule(Plan& plan, const ModelGraph& model, const std::vector<ParameterGroup>& groups,
               const Setup& setup) {
   refuse_unmodelled(model);
+  if (plan.profile == Profile::TorchCompile)
+    plan.remarks.emplace_back(
+        "memory is that of eager mode: what torch.compile keeps less is not modelled");
   plan.expandable_segments = plan.job.strategy.expandable_segments;
   plan.scalars = optimizer_scalars(plan.job.training.optimizer);
   Program(plan, model, groups, setup).emit();

@@ -82,8 +82,14 @@ std::vector<Twin> twins_of(const Plan& plan, const fs::path& folder) {
   const bool is_float32 = !job.strategy.mixed_precision;
   const bool has_one_micro_step = job.training.gradient_accumulation.steps == 1;
   std::vector<Twin> twins;
-  if (const auto other = other_lifetime(own))
-    twins.push_back(with(job, *other, job.strategy.layout.value_or(Layout::Flat)));
+  if (const auto other = other_lifetime(own)) {
+    const bool reduces_once = has_one_micro_step || job.training.gradient_accumulation.sync ==
+                                                        GradientAccumulation::Sync::Last;
+    const Layout layout = job.strategy.layout.value_or(Layout::Flat);
+    twins.push_back(with(job, *other, layout));
+    if (*other == Strategy::FullShard || *other == Strategy::ShardGradOp)
+      twins.push_back(with(job, reduces_once ? Strategy::Zero1 : Strategy::Zero2, layout));
+  }
   if (job.training.activation_checkpointing.kind != ActivationCheckpointing::Kind::None) {
     twins.push_back({"without checkpointing", job});
     twins.back().job.training.activation_checkpointing = {};

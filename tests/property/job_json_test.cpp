@@ -129,9 +129,12 @@ StrategyJob any_strategy() {
 ActivationCheckpointing any_checkpointing() {
   using Kind = ActivationCheckpointing::Kind;
   ActivationCheckpointing checkpointing{
-      any_of({Kind::None, Kind::Full, Kind::Selective, Kind::Every}), {}};
-  if (checkpointing.kind == Kind::Selective)
+      any_of({Kind::None, Kind::Full, Kind::Selective, Kind::Every}), {}, {}, {}};
+  if (checkpointing.kind == Kind::Selective) {
+    if (*rc::gen::arbitrary<bool>()) checkpointing.modules = {"mlp", "self_attn"};
     checkpointing.operators = {OperatorKind::RmsNorm, OperatorKind::SwiGlu};
+    if (*rc::gen::arbitrary<bool>()) checkpointing.every_second = {OperatorKind::Linear};
+  }
   if (checkpointing.kind == Kind::Every) checkpointing.every = *rc::gen::inRange(1, 100);
   return checkpointing;
 }
@@ -160,6 +163,7 @@ TrainingJob any_training() {
   training.attention = any_of({AttentionKind::Sdpa, AttentionKind::Eager});
   training.attention_kernel =
       any_of({AttentionKernel::Flash2, AttentionKernel::Flash3, AttentionKernel::FlashUnmasked});
+  training.matmul_dtype = any_of({MatmulDtype::None, MatmulDtype::Float8, MatmulDtype::NvFp4});
   training.loss_chunks = *rc::gen::inRange(1, 100);
   training.schedule = {any_of({Schedule::Constant, Schedule::Linear, Schedule::Cosine}),
                        *rc::gen::inRange(0, 10'000'001), any_share()};

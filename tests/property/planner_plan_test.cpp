@@ -39,6 +39,10 @@ ActivationCheckpointing random_checkpointing() {
     checkpointing.operators = *rc::gen::container<std::vector<OperatorKind>>(
         rc::gen::element(OperatorKind::RmsNorm, OperatorKind::Linear, OperatorKind::Rope,
                          OperatorKind::Attention, OperatorKind::SwiGlu, OperatorKind::Add));
+  if (checkpointing.kind == Kind::Selective && *rc::gen::arbitrary<bool>())
+    checkpointing.every_second = {OperatorKind::Linear};
+  if (checkpointing.kind == Kind::Selective && *rc::gen::arbitrary<bool>())
+    checkpointing.modules = {"mlp"};
   return checkpointing;
 }
 
@@ -53,13 +57,15 @@ ReshardAfterForward random_reshard(int group) {
 /// Reductions of an optimizer step that make the gradients of a unit final.
 int reductions_of(const Job& job) {
   const GradientAccumulation& accumulation = job.training.gradient_accumulation;
-  return accumulation.sync == GradientAccumulation::Sync::Every ? accumulation.steps : 1;
+  const bool every = accumulation.sync == GradientAccumulation::Sync::Every &&
+                     job.strategy.sharding != Strategy::Zero1;
+  return every ? accumulation.steps : 1;
 }
 
 Job random_job() {
-  const auto sharding =
-      *rc::gen::element(Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard,
-                        Strategy::HybridShard, Strategy::HybridShardZero2, Strategy::Ddp);
+  const auto sharding = *rc::gen::element(
+      Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard, Strategy::HybridShard,
+      Strategy::HybridShardZero2, Strategy::Ddp, Strategy::Zero1, Strategy::Zero2, Strategy::Zero3);
   Job job = testing::tiny_job(sharding, *rc::gen::inRange(1, 70));
   job.cluster.nodes = *rc::gen::inRange(1, 4);  // so many replicas of HYBRID_*
   job.training.micro_batch = *rc::gen::inRange(1, 4);

@@ -254,5 +254,27 @@ TEST_F(ComputeCost, CopiesToTheHostGoOverPcie) {
   EXPECT_DOUBLE_EQ(compute_time(plan_, step, kIdeal), 8.0);
 }
 
+TEST_F(ComputeCost, NarrowOperandsRaiseTheRateAndCostTheirRounding) {
+  plan_.job.cluster.gpu.matmul_flops_fp8 = 800;
+  Instruction step = linear(buffer(200, Dtype::BFloat16), buffer(600, Dtype::BFloat16),
+                            buffer(300, Dtype::BFloat16));
+  std::get<Compute>(step.operation).attributes.set(Attribute::OperandBits, 8);
+  CostConstants costs = kIdeal;
+  costs.narrow_matmul_share = 0.5;
+  costs.narrow_cast_bytes = 3;
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 12000.0 / 400 + 3 * (200 + 600) / 1000.0);
+}
+
+TEST_F(ComputeCost, WhatIsCompiledIntoItsNeighboursKeepsAShare) {
+  Instruction step{.reads = {buffer(100)},
+                   .writes = {buffer(100)},
+                   .operation = Compute{Kernel::Elementwise, {{Attribute::Fused, 1}}}};
+  CostConstants costs = kIdeal;
+  costs.fused_share = 0.25;
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 0.8 * 0.25);
+  std::get<Compute>(step.operation).attributes = {};
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, costs), 0.8);
+}
+
 }  // namespace
 }  // namespace shardplan

@@ -139,8 +139,9 @@ TEST(Recomputation, OfNamedOperatorsKeepsTheRest) {
 }
 
 TEST(Recomputation, OfEverySecondBlockLeavesTheOthers) {
-  const Tape tape = autograd(tiny_llama({.layers = 4}),
-                             checkpointed({ActivationCheckpointing::Kind::Every, {}, 2}));
+  const Tape tape =
+      autograd(tiny_llama({.layers = 4}),
+               checkpointed({.kind = ActivationCheckpointing::Kind::Every, .every = 2}));
   EXPECT_EQ(count_again(tape), 2 * 13);
 }
 
@@ -192,6 +193,36 @@ TEST(Autograd, WithoutATrainedParameterIsRefused) {
   for (Parameter& parameter : graph.parameters)
     parameter.trainable = false;
   EXPECT_THROW(autograd(graph, kSettings), InputError);
+}
+
+TEST(Autograd, EverySecondProductOfABlockIsComputedAgain) {
+  ActivationCheckpointing checkpointing{.kind = ActivationCheckpointing::Kind::Selective};
+  checkpointing.operators = {OperatorKind::Rope};
+  checkpointing.every_second = {OperatorKind::Linear};
+  TapeSettings settings = kSettings;
+  settings.checkpointing = checkpointing;
+  const Tape tape = autograd(tiny_llama(), settings);
+  std::map<int, int> again;  // by vertex
+  for (const TapeLaunch& launch : tape.backward)
+    if (launch.recomputation && launch.kernel == Kernel::Linear) ++again[launch.vertex];
+  // Of each block's seven the second (k) and the sixth (up); the fourth (o) nobody needs again.
+  EXPECT_EQ(again.size(), 2U * 2U);
+}
+
+TEST(Autograd, WhatLiesInAModuleOfThatNameIsComputedAgain) {
+  const ModelGraph graph = tiny_llama();
+  TapeSettings settings = kSettings;
+  settings.checkpointing.kind = ActivationCheckpointing::Kind::Selective;
+  settings.checkpointing.modules = {"mlp"};
+  int again = 0;
+  for (const TapeLaunch& launch : autograd(graph, settings).backward)
+    if (launch.recomputation) {
+      EXPECT_NE(graph.dag[launch.vertex].module.find(".mlp"), std::string::npos);
+      ++again;
+    }
+  EXPECT_EQ(again, 2 * 3);  // gate, up and what multiplies them, in two blocks
+  settings.checkpointing.modules = {"mpl"};
+  EXPECT_THROW(autograd(graph, settings), InputError);
 }
 
 }  // namespace

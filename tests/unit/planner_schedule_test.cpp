@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "planner/planner.h"
 #include "plans/error.h"
 #include "plans/happens_before.h"
+#include "plans/verify.h"
 #include "tests/models/tiny_models.h"
 
 namespace shardplan {
@@ -235,6 +238,48 @@ TEST(MixedPrecision, GathersAndReducesInItsDtypes) {
             Dtype::BFloat16);
   EXPECT_EQ(dtype(plan.instructions[find(plan, "reduce_scatter.root")].reads[0]), Dtype::Float32);
   EXPECT_EQ(dtype(plan.instructions[find(plan, "root.adam")].reads[0]), Dtype::Float32);
+}
+
+// ZeRO keeps the parameters whole through a step's micro-steps; stage 1 the gradients too.
+TEST(Schedule, ZeroGathersOnceAStepAndStageOneReducesOnce) {
+  for (const Strategy sharding : {Strategy::Zero1, Strategy::Zero2}) {
+    Job job = tiny_job(sharding, 4);
+    job.strategy.engine = Engine::Native;
+    job.training.gradient_accumulation.steps = 3;
+    const Plan plan = make_plan(job, tiny_llama());
+    EXPECT_TRUE(verify(plan).empty());
+    std::map<std::string, int> gathers;  // by segment
+    std::map<std::string, int> reductions;
+    for (const Segment& segment : plan.segments)
+      for (InstructionId id = segment.first; id < segment.last; ++id) {
+        const Operation& operation = plan.instructions[id].operation;
+        gathers[segment.name] += std::holds_alternative<AllGather>(operation);
+        reductions[segment.name] += std::holds_alternative<ReduceScatter>(operation);
+      }
+    EXPECT_EQ(gathers["gather"], 3);
+    EXPECT_EQ(gathers["micro_sync"], 0);
+    EXPECT_EQ(reductions["micro_sync"], 3);
+    EXPECT_EQ(gathers.contains("micro"), sharding == Strategy::Zero1);
+    EXPECT_EQ(reductions["micro"], 0);
+  }
+}
+
+TEST(Schedule, NarrowProductsAreThoseOfBlocks) {
+  Job job = tiny_job(Strategy::FullShard, 4);
+  job.training.matmul_dtype = MatmulDtype::Float8;
+  EXPECT_THROW(make_plan(job, tiny_llama()), InputError);  // the GPU has no units for them
+  job.cluster.gpu.matmul_flops_bf16 = 1e12;
+  job.cluster.gpu.matmul_flops_fp8 = 2e12;
+  const Plan plan = make_plan(job, tiny_llama());
+  int narrow = 0;
+  for (const Instruction& instruction : plan.instructions) {
+    const auto* compute = std::get_if<Compute>(&instruction.operation);
+    if (compute == nullptr || !compute->attributes.has(Attribute::OperandBits)) continue;
+    EXPECT_EQ(compute->attributes.integer(Attribute::OperandBits), 8);
+    EXPECT_THAT(instruction.name, ::testing::StartsWith("model.layers."));
+    ++narrow;
+  }
+  EXPECT_EQ(narrow, 2 * 7 * 3);  // forward, and backward for input and weight
 }
 
 }  // namespace

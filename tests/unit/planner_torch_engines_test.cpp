@@ -269,13 +269,30 @@ TEST(Optimizer, MakesItsStateInTheFirstStep) {
   EXPECT_TRUE(names_in(plan, "optimizer", makes_state).empty());
 }
 
+TEST(TorchEngines, CompileFusesWhatLiesBetweenProductsAndNothingElse) {
+  Job job = torch_job(Engine::Fsdp2, Strategy::FullShard);
+  const Plan eager = make_plan(job, testing::tiny_llama({}));
+  job.strategy.profile = Profile::TorchCompile;
+  const Plan compiled = make_plan(job, testing::tiny_llama({}));
+  ASSERT_EQ(compiled.instructions.size(), eager.instructions.size());
+  int fused = 0;
+  for (const Instruction& instruction : compiled.instructions) {
+    const auto* compute = std::get_if<Compute>(&instruction.operation);
+    if (compute == nullptr || !compute->attributes.has(Attribute::Fused)) continue;
+    ++fused;
+    EXPECT_EQ(compute->kernel, Kernel::Elementwise);
+    EXPECT_TRUE(instruction.phase == Phase::Forward || instruction.phase == Phase::Backward);
+  }
+  EXPECT_GT(fused, 10);
+}
+
 TEST(TorchEngines, RefuseByNameWhatTheyDoNotModel) {
   Job job = torch_job(Engine::Fsdp2, Strategy::Ddp);
   EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
   job = torch_job(Engine::DeepSpeed, Strategy::FullShard);
   EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
   job = torch_job(Engine::Fsdp2, Strategy::FullShard);
-  job.strategy.profile = Profile::TorchCompile;
+  job.strategy.profile = Profile::Cuda;
   EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
 }
 

@@ -140,11 +140,10 @@ run: {token_dtype: uint32, seed: 7}
 
 TEST(JobFile, PresetsAnswerToTheirHubId) {
   EXPECT_EQ(parse("model: {preset: meta-llama/Meta-Llama-3-8B}").model.preset, "llama-3-8b");
-  EXPECT_EQ(complaint("model:\n  preset: gpt3\n"),
-            "job.yaml:2:11: unknown model preset 'gpt3'; did you mean 'gpt2'? known: llama-3-8b, "
-            "llama-3-70b, llama-3.1-8b, llama-3.2-1b, llama-3.2-3b, llama-2-7b, tinyllama-1.1b, "
-            "mistral-7b-v0.1, mistral-nemo-12b, qwen2.5-0.5b, qwen2.5-7b, qwen3-0.6b, qwen3-8b, "
-            "gpt2, gpt2-xl, llama-tiny");
+  EXPECT_THAT(complaint("model:\n  preset: gpt9\n"),
+              AllOf(StartsWith("job.yaml:2:11: unknown model preset 'gpt9'; did you mean 'gpt2'? "
+                               "known: llama-3-8b, llama-3-70b, "),
+                    HasSubstr("qwen3-8b, gpt2, gpt2-xl, llama-tiny")));
 }
 
 TEST(JobFile, CpuRanksRunOnOneDnn) {
@@ -361,7 +360,8 @@ TEST(ResolvedJob, IsReadBackFromItsYaml) {
   job.cluster.gpu.name = "a card of our own: \"x\"";  // no longer the catalogue's
   job.cluster.network.inter_node_latency_s = 0.5;
   job.strategy.wrap = {.kind = WrapPolicy::Kind::Modules, .layer_classes = {}, .names = {"a", "7"}};
-  job.training.activation_checkpointing = {ActivationCheckpointing::Kind::Every, {}, 3};
+  job.training.activation_checkpointing = {.kind = ActivationCheckpointing::Kind::Every,
+                                           .every = 3};
   job.run.weights = "null";
   EXPECT_EQ(parse(job_to_yaml(job, hardware())), job);
 }

@@ -312,5 +312,27 @@ TEST(Overlap, CountsOnlyWhatLiesInsideTheWindow) {
   EXPECT_DOUBLE_EQ(overlap(a, b, {3.5, 5.5}), 0.5 + 0.5);
 }
 
+TEST(SimulateSteps, ALongLoopTakesWhatAllItsPassesTake) {
+  TimedPlan timed(2);
+  timed.read_tokens(3);
+  timed.gather("gather", 5);
+  timed.work("compute", Stream::Compute, 7, {"gather"});
+  timed.scatter("reduce", 4, {"compute"});
+  const Plan plan = timed.build(1000);
+  const TimeReport time = simulate_time(plan, kIdeal).value();
+  // Each pass moves 5 and 4 seconds over the link and computes 3 + 7: a pass starts when the one
+  // before has read and computed, because its gather runs beside that.
+  const IssueOrder order = issue_order(plan, 4);
+  const std::vector<Interval> all = run_events(plan, instruction_costs(plan, kIdeal), order);
+  Seconds before = 0;
+  Seconds after = 0;
+  for (std::size_t p = 0; p < order.step_ends[2]; ++p)
+    (p < order.step_ends[1] ? before : after) =
+        std::max(p < order.step_ends[1] ? before : after, all[p].end_s);
+  EXPECT_NEAR(time.step_s, std::max(before, after) - before, 1e-6 * time.step_s);
+  EXPECT_NEAR(time.communication_s, 1000 * 9.0, 1e-6 * 9000);
+  EXPECT_NEAR(time.tokens_per_s_per_gpu * time.step_s, 3000, 1e-3);
+}
+
 }  // namespace
 }  // namespace shardplan

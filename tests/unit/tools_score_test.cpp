@@ -85,8 +85,37 @@ TEST(PublishedJob, SaysWhyARowIsNone) {
   EXPECT_EQ(reason("framework", "Nobody's"), "framework 'Nobody's' is not known");
   EXPECT_EQ(reason("gpu_key", "H900"), "GPU 'H900' is not in the catalogue");
   EXPECT_EQ(reason("world_size", "12"), "world_size does not divide into nodes");
-  EXPECT_EQ(reason("strategy_norm", "ZERO1"), "strategy ZERO1 is not planned");
+  EXPECT_EQ(reason("strategy_norm", "ZERO9"), "strategy ZERO9 is not planned");
+  EXPECT_EQ(reason("task", "QLoRA finetune"), "QLoRA: weights of 4 bits");
+  EXPECT_EQ(reason("dtype_norm", "int3"), "products in int3");
   EXPECT_THAT(reason("heads", "3"), HasSubstr("row-1"));
+}
+
+TEST(PublishedJob, TakesAPresetWhereOnlyTheNameIsStated) {
+  CsvRow row = small_row();
+  row["layers"] = "";
+  row["model_name"] = "SmolLM3-3B";
+  EXPECT_EQ(published_job(row, frameworks(), hardware()).model.parameter_count(), 3'075'098'624);
+}
+
+TEST(PublishedJob, ComputesAgainThePartsThatTheRowNames) {
+  CsvRow row = small_row();
+  row["framework"] = "LLM.Q (CUDA/C++)";
+  row["model_family"] = "Llama";
+  row["ffn"] = "512";
+  row["ac_norm"] = "selective-op";
+  row["activation_checkpointing"] = "selective-op(ffn+norm)";
+  const auto again =
+      published_job(row, frameworks(), hardware()).job.training.activation_checkpointing;
+  EXPECT_THAT(again.operators, ElementsAre(OperatorKind::RmsNorm));
+  EXPECT_THAT(again.modules, ElementsAre("mlp"));
+}
+
+TEST(PublishedJob, ExtrapolatesWhereTheRowLeavesOpenWhatDecides) {
+  EXPECT_TRUE(published_plan(small_row(), frameworks(), hardware()).tells_constants());
+  CsvRow row = small_row();
+  row["ac_norm"] = "";
+  EXPECT_FALSE(published_plan(row, frameworks(), hardware()).tells_constants());
 }
 
 TEST(Score, PredictsWhatSimulateDoes) {
@@ -130,14 +159,12 @@ TEST(Calibration, FindsTheConstantsThatMadeTheFigures) {
       const PublishedJob published = published_job(row, frameworks(), hardware());
       trainings.push_back({"", gpu, make_plan(published.job, published.model), 1});
     }
-  std::vector<const MeasuredTraining*> all;
-  for (const MeasuredTraining& training : trainings)
-    all.push_back(&training);
-  const std::vector<double> speeds = errors_with(all, hardware(), truth);
+  Predictions asked(trainings, hardware());
   for (std::size_t t = 0; t < trainings.size(); ++t)
-    trainings[t].tokens_per_s_per_gpu = speeds[t] + 1;
-  const Fit fit = fit_constants(all, hardware(), {}, [] {});
-  for (const double error : errors_with(all, hardware(), fit.values))
+    trainings[t].tokens_per_s_per_gpu = asked.errors(truth)[t] + 1;
+  Predictions predictions(trainings, hardware());
+  const Fit fit = fit_constants(predictions, {0, 1, 2, 3}, {}, [] {});
+  for (const double error : predictions.errors(fit.values))
     EXPECT_NEAR(error, 0, 0.02);
 }
 
