@@ -17,4 +17,7 @@ function(shardplan_cuda_plugin target)
   target_compile_definitions(${target} PRIVATE SHARDPLAN_VERSION="${PROJECT_VERSION}")
   target_link_libraries(${target} PRIVATE shardplan::runtime fmt::fmt shardplan_build_flags)
   target_link_options(${target} PRIVATE -Wl,--as-needed -Wl,--exclude-libs,ALL)
+  if(NOT SHARDPLAN_SANITIZE)  # sanitizers are the program's
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
 endfunction()
