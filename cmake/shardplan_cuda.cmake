@@ -5,17 +5,19 @@ list(TRANSFORM SHARDPLAN_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda
 list(TRANSFORM SHARDPLAN_CUDA_KERNELS APPEND .cu)
 set(SHARDPLAN_CUDA_SOURCES
   kernels/cuda/check.cpp kernels/cuda/linear.cpp
-  runtime/cuda/cuda_device.cpp runtime/cuda/cuda_kernels.cpp runtime/cuda/nccl_communicator.cpp
-  runtime/cuda/plugin.cpp)
+  runtime/cuda/cuda_device.cpp runtime/cuda/cuda_kernels.cpp runtime/cuda/local_collectives.cpp
+  runtime/cuda/nccl_communicator.cpp  runtime/cuda/plugin.cpp)
 list(TRANSFORM SHARDPLAN_CUDA_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
 
-# shardplan_cuda_plugin(NAME): a library that is opened at run time, of ${SHARDPLAN_CUDA_SOURCES};
-# nothing but its entry can be seen from outside.
-function(shardplan_cuda_plugin name)
-  add_library(${name} MODULE ${SHARDPLAN_CUDA_SOURCES})
-  target_compile_features(${name} PRIVATE cxx_std_20)
-  set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden)
-  target_compile_definitions(${name} PRIVATE SHARDPLAN_VERSION="${PROJECT_VERSION}")
-  target_link_libraries(${name} PRIVATE shardplan::runtime fmt::fmt shardplan_build_flags)
-  target_link_options(${name} PRIVATE -Wl,--as-needed -Wl,--exclude-libs,ALL)
+# shardplan_cuda_plugin(TARGET): a library of those that is opened at run time; nothing but its entry
+# can be seen from outside.
+function(shardplan_cuda_plugin target)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  target_compile_definitions(${target} PRIVATE SHARDPLAN_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(${target} PRIVATE shardplan::runtime fmt::fmt shardplan_build_flags)
+  target_link_options(${target} PRIVATE -Wl,--as-needed -Wl,--exclude-libs,ALL)
+  if(NOT SHARDPLAN_SANITIZE)  # sanitizers are the program's
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
 endfunction()

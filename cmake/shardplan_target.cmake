@@ -1,21 +1,22 @@
 # Warnings and sanitizers live in one interface target that no user of the libraries inherits.
 add_library(shardplan_build_flags INTERFACE)
-target_compile_options(shardplan_build_flags INTERFACE
+target_compile_options(shardplan_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
   -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wno-sign-conversion
-  -Wno-missing-field-initializers)  # designated initialisers leave the defaults in place
+  -Wno-missing-field-initializers>)  # designated initialisers leave the defaults in place
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # What g++ finds while optimising differs from version to version and is often false, e.g. inside
   # std::string: it is shown, but does not stop a build.
-  target_compile_options(shardplan_build_flags INTERFACE
+  target_compile_options(shardplan_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
     -Wno-error=array-bounds -Wno-error=maybe-uninitialized -Wno-error=restrict
-    -Wno-error=stringop-overflow -Wno-error=stringop-overread)
+    -Wno-error=stringop-overflow -Wno-error=stringop-overread>)
   if(CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
-    target_compile_options(shardplan_build_flags INTERFACE -Wno-error=dangling-reference)
+    target_compile_options(shardplan_build_flags INTERFACE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wno-error=dangling-reference>)
   endif()
 endif()
 if(SHARDPLAN_SANITIZE)
-  target_compile_options(shardplan_build_flags INTERFACE
-    -fsanitize=${SHARDPLAN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(shardplan_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
+    -fsanitize=${SHARDPLAN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(shardplan_build_flags INTERFACE -fsanitize=${SHARDPLAN_SANITIZE})
 endif()
 

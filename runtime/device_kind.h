@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,9 @@ struct DeviceOptions {
   int index = 0;                            // of the rank on its machine, from 0 on
   int compute_threads = 1;                  // of a CPU's compute stream
   Seconds timeout_s = 60;                   // of what waits for other ranks
+  bool alone = false;                       // the world's other ranks are not there: a rehearsal
+  /// The name of an instruction, for errors; may be empty.
+  std::function<std::string(InstructionId)> name_of;
 };
 
 /// A kind of device, as ours for CPUs or one that a plug-in brings.

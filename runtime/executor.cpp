@@ -156,6 +156,7 @@ Report rehearse(const Plan& plan, const ExecuteOptions& options, std::int64_t ra
   Communicator* const end = &own;
   Rank::Options alone = rank_options(plan, options, 1);
   alone.checkpoint_every = 0;
+  alone.device.alone = true;
   LocalRanks ranks(plan, alone, std::nullopt, nullptr, std::span(&end, 1));
   ranks.run(options.on_step);
   Report report = report_of(plan, ranks);

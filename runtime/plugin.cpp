@@ -2,9 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <array>
 #include <filesystem>
 #include <string_view>
 
@@ -38,15 +36,13 @@ const DeviceKind& open_plugin(const std::string& path) {
 
 const DeviceKind& open_cuda() {
   const std::filesystem::path here = folder_of_program();
-  const std::array<std::string, 3> places{
-      (here / kCudaLibrary).string(),
-      (here.parent_path() / "lib/shardplan" / kCudaLibrary).lexically_normal().string(),
-      SHARDPLAN_CUDA_PLUGIN};
-  for (const std::string& place : places)
-    if (std::filesystem::exists(place)) return open_plugin(place);
+  for (const std::filesystem::path& folder :
+       {here, here.parent_path() / "lib/shardplan", here.parent_path() / "runtime/cuda"})
+    if (std::filesystem::exists(folder / kCudaLibrary)) return open_plugin(folder / kCudaLibrary);
   throw SystemError(
-      fmt::format("there is no plug-in for CUDA: looked for {}; build with -DSHARDPLAN_CUDA=on",
-                  fmt::join(places, ", ")));
+      "this build has no CUDA: configure it with -DSHARDPLAN_CUDA=on, where nvcc, cuBLASLt and "
+      "NCCL "
+      "are");
 }
 
 }  // namespace shardplan

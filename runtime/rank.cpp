@@ -13,6 +13,7 @@ namespace {
 DeviceOptions with_streams(DeviceOptions options, const Plan& plan) {
   for (const Instruction& instruction : plan.instructions)
     options.streams[static_cast<int>(instruction.stream)] = true;
+  options.name_of = [&plan](InstructionId id) { return plan.instructions[id].name; };
   return options;
 }
 

@@ -181,7 +181,8 @@ Command add_run(CLI::App& program, RunOptions& options) {
   app->add_option("--timeout", options.timeout_s,
                   "seconds that a rank waits for others before the job ends (default 60)")
       ->type_name("SECONDS");
-  app->add_option("--device", options.device, "cpu (this build has no CUDA)")->type_name("NAME");
+  app->add_option("--device", options.device, "cpu, cuda, or auto: GPUs where there are any")
+      ->type_name("NAME");
   app->add_flag("--json-lines", options.json_lines, "one JSON object a step on standard output");
   add_json(*app, options.json);
   return {app, [&] { return run_command(options); }};

@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "plans/error.h"
-#include "plans/names.h"
 #include "runtime/comm/launch_environment.h"
 #include "runtime/comm/messages.h"
 #include "runtime/dry_run.h"
@@ -16,12 +15,12 @@
 #include "runtime/launch_ranks.h"
 #include "simulator/simulate.h"
 #include "tools/commands.h"
-#include "tools/cpu_job.h"
 #include "tools/documents.h"
 #include "tools/dry_run_text.h"
 #include "tools/output_files.h"
 #include "tools/prediction_text.h"
 #include "tools/resume.h"
+#include "tools/run_device.h"
 #include "tools/run_process.h"
 #include "tools/step_follower.h"
 #include "tools/stop_signal.h"
@@ -39,15 +38,22 @@ void expect_options(const RunOptions& options) {
     throw InputError(
         fmt::format("command line: run: --timeout {}: expected seconds above 0, at most {}",
                     options.timeout_s, kLongestTimeout));
-  if (options.device == "cuda") throw SystemError("--device cuda: this build has no CUDA");
-  if (options.device != "cpu")
-    throw InputError(
-        "command line: run: --device: " +
-        unknown_name("device", options.device, std::vector<std::string>{"cpu", "cuda"}));
 }
 
-/// The plan as CPU ranks can execute it.
-LoadedPlan executable_plan(const JobFlags& flags, const Hardware& hardware) {
+void expect_of_device(const RunOptions& options, const RunDevice& device) {
+  if (device.kind == nullptr) return;
+  // CUDA does not outlive a fork.
+  if (options.processes)
+    throw InputError(
+        "command line: run: --processes goes with CPU ranks only; for a process per GPU start the "
+        "ranks with mpirun, srun or torchrun");
+  if (options.dry_run)
+    throw InputError("command line: run: --dry-run is not supported with --device cuda yet");
+}
+
+/// The plan as ranks on that device can execute it.
+LoadedPlan executable_plan(const JobFlags& flags, const Hardware& hardware,
+                           const RunDevice& device) {
   JobFlags to_run = flags;
   to_run.use = JobUse::Run;
   LoadedPlan loaded = load_plan(to_run, hardware);
@@ -56,20 +62,22 @@ LoadedPlan executable_plan(const JobFlags& flags, const Hardware& hardware) {
         fmt::format("run: {} is executed by PyTorch itself; run executes engine native, --engine "
                     "native",
                     who_executes(loaded.plan.job, loaded.plan.profile)));
-  const Job job = on_cpu(loaded.plan.job, hardware);
+  const Job job = job_on(device, loaded.plan.job, hardware);
   if (job == loaded.plan.job) return loaded;
   std::string note = fmt::format(
-      "Planned again from the job for CPU ranks: profile {} on {}, instead of profile {} on {}.\n",
-      to_string(*job.strategy.profile), job.cluster.gpu.key, to_string(loaded.plan.profile),
-      loaded.plan.job.cluster.gpu.key);
+      "Planned again from the job for {} ranks: profile {} on {}, instead of profile {} on {}.\n",
+      device.name(), to_string(*job.strategy.profile), job.cluster.gpu.key,
+      to_string(loaded.plan.profile), loaded.plan.job.cluster.gpu.key);
   return {verified_plan(job), loaded.note + note};
 }
 
-void print_what_runs(const LoadedPlan& loaded, const RunOptions& options, const char* what) {
+void print_what_runs(const LoadedPlan& loaded, const RunOptions& options, const RunDevice& device,
+                     const char* what) {
   const Plan& plan = loaded.plan;
   if (is_for_people(options))
-    fmt::print("Runs {} on {} CPU ranks, which are {}.\n{}\n", who_executes(plan.job, plan.profile),
-               plan.world_size(), what, loaded.note);
+    fmt::print("{}Runs {} on {} {} ranks, which are {}.\n{}\n", device.note,
+               who_executes(plan.job, plan.profile), plan.world_size(), device.name(), what,
+               loaded.note);
 }
 
 /// The largest measured use of an arena.
@@ -123,7 +131,9 @@ void write_results(const Plan& plan, const Report& predicted, const Report& meas
   write_file((folder / "run.json").string(), measurement_json(measured, plan));
 }
 
-bool fits_or_says_so(const Plan& plan, std::int64_t ranks, const RunOptions& options) {
+bool fits_or_says_so(const Plan& plan, std::int64_t ranks, const RunOptions& options,
+                     const RunDevice& device) {
+  if (device.kind != nullptr) return true;  // it says so itself, before anything runs
   const MachineFit fit = fit_on_this_machine(plan, ranks);
   if (!fit.fits())
     fmt::print(is_for_people(options) ? stdout : stderr,
@@ -163,15 +173,18 @@ void print_times(const std::vector<CollectiveTime>& times, const RunOptions& opt
 }
 
 /// What the ranks are told, with the checkpoint that they go on from.
-ExecuteOptions execute_options(const RunOptions& options, const std::string& checkpoint) {
-  return {.collective_timeout_s = options.timeout_s,
+ExecuteOptions execute_options(const RunOptions& options, const RunDevice& device,
+                               const std::string& checkpoint) {
+  return {.device = device.kind,
+          .collective_timeout_s = options.timeout_s,
           .resume = checkpoint,
           .stop_requested = stop_on_sigterm()};
 }
 
 /// Executes the plan, and tells what came of it, on screen and in files.
 int run_and_tell(const LoadedPlan& loaded, const RunOptions& options, const Hardware& hardware,
-                 const std::string& checkpoint, const Execution& execution) {
+                 const RunDevice& device, const std::string& checkpoint,
+                 const Execution& execution) {
   const Plan& plan = loaded.plan;
   if (!options.resume.empty() && is_for_people(options))
     fmt::print("{}.\n", checkpoint.empty() ? "There is no checkpoint yet: begins with step 1"
@@ -179,7 +192,7 @@ int run_and_tell(const LoadedPlan& loaded, const RunOptions& options, const Hard
   Report predicted = simulate(plan, hardware.costs(plan.profile));
   predicted.plan_hash = hash_of(plan);
   StepFollower follower(plan, options);
-  ExecuteOptions told = execute_options(options, checkpoint);
+  ExecuteOptions told = execute_options(options, device, checkpoint);
   told.on_step = [&](const StepReport& step) { follower.on_step(step); };
   const Report measured = execution(told);
   follower.finish();
@@ -190,7 +203,7 @@ int run_and_tell(const LoadedPlan& loaded, const RunOptions& options, const Hard
 
 /// This process's part of a job whose ranks are processes.
 int run_rank(ProcessWorld& world, const LoadedPlan& loaded, const RunOptions& options,
-             const Hardware& hardware) {
+             const Hardware& hardware, const RunDevice& device) {
   const Plan& plan = loaded.plan;
   const auto all = communicator_of_all(world, plan);
   expect_same_everywhere(*all, plan);
@@ -205,8 +218,8 @@ int run_rank(ProcessWorld& world, const LoadedPlan& loaded, const RunOptions& op
   const Execution execution = [&](const ExecuteOptions& told) {
     return execute(plan, told, world);
   };
-  if (tells) return run_and_tell(loaded, options, hardware, checkpoint, execution);
-  execution(execute_options(options, checkpoint));
+  if (tells) return run_and_tell(loaded, options, hardware, device, checkpoint, execution);
+  execution(execute_options(options, device, checkpoint));
   return kYes;
 }
 
@@ -233,40 +246,42 @@ RehearsedRank rehearsed_rank(const RunOptions& options) {
   return {number, one.world};
 }
 
-int rehearse_rank(const RunOptions& options, const Hardware& hardware) {
+int rehearse_rank(const RunOptions& options, const Hardware& hardware, const RunDevice& device) {
   const RehearsedRank one = rehearsed_rank(options);
   JobFlags flags = options.job;
   flags.gpus = std::to_string(one.world);
-  const LoadedPlan loaded = executable_plan(flags, hardware);
+  const LoadedPlan loaded = executable_plan(flags, hardware, device);
   const Plan& plan = loaded.plan;
   if (is_for_people(options))
     fmt::print(
         "Rehearses rank {} of {} alone, with {}: memory and compute are real, losses are "
-        "not.\n{}\n",
-        one.rank, one.world, who_executes(plan.job, plan.profile), loaded.note);
-  if (!fits_or_says_so(plan, 1, options)) return kNo;
-  return run_and_tell(loaded, options, hardware, "",
+        "not.\n{}{}\n",
+        one.rank, one.world, who_executes(plan.job, plan.profile), device.note, loaded.note);
+  if (!fits_or_says_so(plan, 1, options, device)) return kNo;
+  return run_and_tell(loaded, options, hardware, device, "",
                       [&](const ExecuteOptions& told) { return rehearse(plan, told, one.rank); });
 }
 
 /// The ranks were started by somebody else; this process is one of them.
-int run_launched(const ProcessPlace& place, const RunOptions& options, const Hardware& hardware) {
+int run_launched(const ProcessPlace& place, const RunOptions& options, const Hardware& hardware,
+                 const RunDevice& device) {
   if (options.processes)
     throw InputError(fmt::format("command line: run: --processes: {} has started the ranks already",
                                  place.launcher));
   return run_process(place, Socket(), options.timeout_s, [&](ProcessWorld& world) {
-    const LoadedPlan loaded = executable_plan(options.job, hardware);
-    if (world.rank() == 0) print_what_runs(loaded, options, "processes");
-    return run_rank(world, loaded, options, hardware);
+    const LoadedPlan loaded = executable_plan(options.job, hardware, device);
+    if (world.rank() == 0) print_what_runs(loaded, options, device, "processes");
+    return run_rank(world, loaded, options, hardware, device);
   });
 }
 
-int launch_and_run(const LoadedPlan& loaded, const RunOptions& options, const Hardware& hardware) {
+int launch_and_run(const LoadedPlan& loaded, const RunOptions& options, const Hardware& hardware,
+                   const RunDevice& device) {
   Launched launched = launch_ranks(loaded.plan.world_size(), 2 * options.timeout_s);
   if (!launched.place) return launched.status;
   return run_process(
       *launched.place, std::move(launched.listener), options.timeout_s,
-      [&](ProcessWorld& world) { return run_rank(world, loaded, options, hardware); });
+      [&](ProcessWorld& world) { return run_rank(world, loaded, options, hardware, device); });
 }
 
 }  // namespace
@@ -274,19 +289,21 @@ int launch_and_run(const LoadedPlan& loaded, const RunOptions& options, const Ha
 int run_command(const RunOptions& options) {
   expect_options(options);
   const Hardware hardware = Hardware::read(data_folder());
-  if (!options.rehearse.empty()) return rehearse_rank(options, hardware);
-  if (const auto place = launched_place()) return run_launched(*place, options, hardware);
-  const LoadedPlan loaded = executable_plan(options.job, hardware);
+  const RunDevice device = device_of(options.device);
+  expect_of_device(options, device);
+  if (!options.rehearse.empty()) return rehearse_rank(options, hardware, device);
+  if (const auto place = launched_place()) return run_launched(*place, options, hardware, device);
+  const LoadedPlan loaded = executable_plan(options.job, hardware, device);
   const Plan& plan = loaded.plan;
-  print_what_runs(loaded, options, options.processes ? "processes" : "threads");
-  if (!fits_or_says_so(plan, plan.world_size(), options)) return kNo;
-  if (options.processes) return launch_and_run(loaded, options, hardware);
+  print_what_runs(loaded, options, device, options.processes ? "processes" : "threads");
+  if (!fits_or_says_so(plan, plan.world_size(), options, device)) return kNo;
+  if (options.processes) return launch_and_run(loaded, options, hardware, device);
   if (options.dry_run) {
     print_times(time_collectives(plan, options.timeout_s), options);
     return kYes;
   }
   const std::string checkpoint = checkpoint_to_resume(options.resume, plan.job.run.output);
-  return run_and_tell(loaded, options, hardware, checkpoint,
+  return run_and_tell(loaded, options, hardware, device, checkpoint,
                       [&](const ExecuteOptions& told) { return execute(plan, told); });
 }
 

@@ -159,7 +159,7 @@ __device__ KeyRange keys_seen(const AttentionShape& shape, const Place& place) {
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(kThreads<kDim>)
+__global__ void __launch_bounds__(kThreads<kDim>, 2)
     attention_kernel(ConstFloats q, ConstFloats k, ConstFloats v, Floats out, Floats lse,
                      AttentionShape shape) {
   __shared__ Shared<kDim> shared;
@@ -208,7 +208,7 @@ __global__ void row_dots_kernel(ConstFloats grad_out, ConstFloats out, std::span
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(kThreads<kDim>)
+__global__ void __launch_bounds__(kThreads<kDim>, 2)
     grad_query_kernel(ConstFloats grad_out, ConstFloats q, ConstFloats k, ConstFloats v,
                       ConstFloats lse, std::span<const float> row_dots, Floats grad_q,
                       AttentionShape shape) {
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kThreads<kDim>)
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(kThreads<kDim>)
+__global__ void __launch_bounds__(kThreads<kDim>, 2)
     grad_key_value_kernel(ConstFloats grad_out, ConstFloats q, ConstFloats k, ConstFloats v,
                           ConstFloats lse, std::span<const float> row_dots, Floats grad_k,
                           Floats grad_v, AttentionShape shape) {

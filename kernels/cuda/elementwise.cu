@@ -74,6 +74,11 @@ __global__ void scale_kernel(ConstFloats x, float factor, Floats out) {
   });
 }
 
+__global__ void scale_sums_kernel(std::span<const double> x, double factor, std::span<double> out) {
+  const std::int64_t i = thread_of_grid();
+  if (i < static_cast<std::int64_t>(out.size())) out[i] = x[i] * factor;
+}
+
 __global__ void convert_kernel(ConstFloats x, Floats out) {
   for_each_pack(out.size(), [&](Pack pack) { out.store(pack, x.load(pack)); });
 }
@@ -82,8 +87,8 @@ __global__ void position_embedding_kernel(ConstFloats x, ConstFloats weight, Flo
                                           std::int64_t sequence) {
   for_each_pack(out.size(), [&](Pack pack) {
     PackValues values = x.load(pack);
-    for (int i = 0; i < pack.count; ++i)
-      values[i] += weight[(pack.first + i) % sequence];
+    for_each_below(pack.count,
+                   [&](int i) { values[i] += weight[(pack.first + i) % sequence]; });
     out.store(pack, values);
   });
 }
@@ -121,6 +126,11 @@ void add(ConstFloats a, ConstFloats b, Floats out, cudaStream_t stream) {
 
 void scale(ConstFloats x, float factor, Floats out, cudaStream_t stream) {
   launch_packs(scale_kernel, out.size(), stream, x, factor, out);
+}
+
+void scale(std::span<const double> x, double factor, std::span<double> out, cudaStream_t stream) {
+  launch(scale_sums_kernel, blocks_for(static_cast<std::int64_t>(out.size())), kBlockThreads,
+         stream, x, factor, out);
 }
 
 void convert(ConstFloats x, Floats out, cudaStream_t stream) {

@@ -8,10 +8,10 @@ __global__ void embedding_kernel(std::span<const std::int32_t> tokens, ConstFloa
                                  Floats out, std::int64_t channels) {
   for_each_pack(out.size(), [&](Pack pack) {
     PackValues values;
-    for (int i = 0; i < pack.count; ++i) {
+    for_each_below(pack.count, [&](int i) {
       const std::int64_t row = (pack.first + i) / channels;
       values[i] = weight[tokens[row] * channels + (pack.first + i) % channels];
-    }
+    });
     out.store(pack, values);
   });
 }

@@ -27,6 +27,15 @@ struct PackValues {
   __device__ float operator[](int i) const { return value[i]; }
 };
 
+/// Calls body(i) for i in [0, count), at most kPackElems. The loop is unrolled, so that values stay in
+/// registers: those cannot be indexed.
+template <typename Body>
+__device__ void for_each_below(std::size_t count, Body body) {
+#pragma unroll
+  for (int i = 0; i < kPackElems; ++i)
+    if (static_cast<std::size_t>(i) < count) body(i);
+}
+
 /// Whether 16 bytes can be moved at once.
 __device__ inline bool is_aligned(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
@@ -70,8 +79,7 @@ class ConstFloats {
  private:
   static __device__ void load_wide(std::span<const float> from, PackValues& values) {
     if (from.size() < kPackElems || !is_aligned(from.data())) {
-      for (std::size_t i = 0; i < from.size(); ++i)
-        values.value[i] = from[i];
+      for_each_below(from.size(), [&](int i) { values.value[i] = from[i]; });
       return;
     }
     const auto* quads = reinterpret_cast<const float4*>(from.data());
@@ -81,8 +89,7 @@ class ConstFloats {
   }
   static __device__ void load_narrow(std::span<const BFloat16> from, PackValues& values) {
     if (from.size() < kPackElems || !is_aligned(from.data())) {
-      for (std::size_t i = 0; i < from.size(); ++i)
-        values.value[i] = widened(from[i]);
+      for_each_below(from.size(), [&](int i) { values.value[i] = widened(from[i]); });
       return;
     }
     const uint4 raw = *reinterpret_cast<const uint4*>(from.data());
@@ -143,8 +150,7 @@ class Floats {
   static __device__ void store_wide(std::span<float> to, const PackValues& values) {
     const auto& v = values.value;
     if (to.size() < kPackElems || !is_aligned(to.data())) {
-      for (std::size_t i = 0; i < to.size(); ++i)
-        to[i] = v[i];
+      for_each_below(to.size(), [&](int i) { to[i] = v[i]; });
       return;
     }
     auto* quads = reinterpret_cast<float4*>(to.data());
@@ -154,8 +160,7 @@ class Floats {
   static __device__ void store_narrow(std::span<BFloat16> to, const PackValues& values) {
     const auto& v = values.value;
     if (to.size() < kPackElems || !is_aligned(to.data())) {
-      for (std::size_t i = 0; i < to.size(); ++i)
-        to[i] = rounded(v[i]);
+      for_each_below(to.size(), [&](int i) { to[i] = rounded(v[i]); });
       return;
     }
     std::uint32_t pairs[4];

@@ -62,6 +62,7 @@ void gelu_backward(ConstFloats grad_out, ConstFloats x, Floats grad_x, GeluKind 
                    cudaStream_t stream);
 void add(ConstFloats a, ConstFloats b, Floats out, cudaStream_t stream);
 void scale(ConstFloats x, float factor, Floats out, cudaStream_t stream);
+void scale(std::span<const double> x, double factor, std::span<double> out, cudaStream_t stream);
 /// out = x, rounded where it must be.
 void convert(ConstFloats x, Floats out, cudaStream_t stream);
 

@@ -9,7 +9,7 @@ namespace {
 
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    throw SystemError(fmt::format("cuBLASLt cannot {}: {}", what, cublasGetStatusString(status)));
+    throw SystemError(fmt::format("cuBLASLt cannot {}: {}", what, cublasLtGetStatusString(status)));
 }
 
 cudaDataType_t type_of(bool narrow) { return narrow ? CUDA_R_16BF : CUDA_R_32F; }

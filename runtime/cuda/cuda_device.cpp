@@ -169,9 +169,9 @@ std::string CudaDevice::oldest_issues() {
   for (int s = 0; s < kStreams; ++s) {
     const auto& queue = queues_[s];
     if (!queue || queue->finished == queue->issued) continue;
-    text += fmt::format("{}stream {} is at instruction {}", text.empty() ? "" : ", ",
+    text += fmt::format("{}stream {} is at '{}'", text.empty() ? "" : ", ",
                         to_string(static_cast<Stream>(s)),
-                        queue->ids[(queue->finished + 1) % kCapacity]);
+                        options_.name_of(queue->ids[(queue->finished + 1) % kCapacity]));
   }
   return text;
 }

@@ -3,6 +3,7 @@
 
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_kernels.h"
+#include "runtime/cuda/local_collectives.h"
 #include "runtime/cuda/nccl_communicator.h"
 
 namespace shardplan::cuda {
@@ -18,8 +19,9 @@ constexpr DeviceKind kKind{
     },
     .connect = [](Communicator& host, Device& device,
                   const DeviceOptions& options) -> std::unique_ptr<Communicator> {
-      return std::make_unique<NcclCommunicator>(host, static_cast<CudaDevice&>(device),
-                                                options.timeout_s);
+      auto& own = static_cast<CudaDevice&>(device);
+      if (options.alone) return std::make_unique<LocalCollectives>(host, own);
+      return std::make_unique<NcclCommunicator>(host, own, options.timeout_s);
     },
     .works_in_bodies = false};
 

@@ -146,7 +146,7 @@ using namespace fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
 
-const char* cublasGetStatusString(cublasStatus_t status) {
+const char* cublasLtGetStatusString(cublasStatus_t status) {
   switch (status) {
     case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
     case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";

@@ -11,6 +11,8 @@ ATTENTION = "kernels/cpu/attention.cpp"
 OPTIMIZER = "kernels/cpu/optimizer.cpp"
 CROSS_ENTROPY = "kernels/cpu/cross_entropy.cpp"
 LAUNCH = "runtime/cpu_kernels.cpp"
+ARGUMENTS = "runtime/launch_arguments.cpp"
+ARITHMETIC = "kernels/arithmetic.h"
 JOB_RESOURCES = "runtime/job_resources.cpp"
 COLLECTIVES = "runtime/comm/rank_order_sum.cpp"
 LAYOUT = "planner/passes/layout.cpp"
@@ -28,7 +30,7 @@ MUTATIONS = {
         (ROPE, "out[half + i] = second", "out[2 * i + 1] = second"),
     ],
     "rope theta 500000": [
-        (LAUNCH, ".theta = call.real(Attribute::RopeTheta)", ".theta = 500000"),
+        (ARGUMENTS, ".theta = call.real(Attribute::RopeTheta)", ".theta = 500000"),
     ],
     "rope positions start at 1 (must be invisible)": [
         (ROPE, "static_cast<float>(t) * frequencies[i]", "static_cast<float>(t + 1) * frequencies[i]"),
@@ -42,9 +44,9 @@ MUTATIONS = {
     ],
     "layernorm eps 1e-6": [(LAYER_NORM, "variance + epsilon", "variance + 0.1F * epsilon")],
     "erf gelu instead of tanh gelu": [
-        (LAUNCH, "TanhApproximation) ? GeluKind::Tanh", "TanhApproximation) ? GeluKind::Erf"),
+        (ARGUMENTS, "TanhApproximation) ? GeluKind::Tanh", "TanhApproximation) ? GeluKind::Erf"),
     ],
-    "attention scale 1": [(LAUNCH, ".scale = call.single(Attribute::Scale)", ".scale = 1")],
+    "attention scale 1": [(ARGUMENTS, ".scale = call.single(Attribute::Scale)", ".scale = 1")],
     "tied head: gradient of the head lost": [
         (LAUNCH, "call.channels(), call.store(0, 2));", "call.channels(), Store::Overwrite);"),
     ],
@@ -56,48 +58,48 @@ MUTATIONS = {
         (COLLECTIVES, "reinterpret_cast<const T*>(part.data)",
          "reinterpret_cast<const T*>((sizeof(T) == 4 ? parts.front() : part).data)"),
     ],
-    "clip coefficient without the 1e-6": [(LAUNCH, "kClipEpsilon = 1e-6f", "kClipEpsilon = 0")],
+    "clip coefficient without the 1e-6": [(ARITHMETIC, "kClipEpsilon = 1e-6F", "kClipEpsilon = 0")],
     "clip per tensor instead of global": [
-        (OPTIMIZER, "#include <cmath>", "#include <algorithm>\n#include <cmath>"),
+        (OPTIMIZER, '#include "kernels/arithmetic.h"', '#include <algorithm>\n#include "kernels/arithmetic.h"'),
         (OPTIMIZER, _ADAM_BEGIN, _OWN_CLIP + _ADAM_BEGIN),
         (OPTIMIZER, _SGD_BEGIN, _OWN_CLIP + _SGD_BEGIN),
     ],
-    "no clipping": [(LAUNCH, "max_norm > 0 ?", "max_norm < 0 ?")],
+    "no clipping": [(ARITHMETIC, "if (max_norm <= 0) return", "if (max_norm >= 0) return")],
     "lr one step late": [
         (JOB_RESOURCES, "learning_rate(optimizer, job.training.schedule, step, job.run.steps)",
          "learning_rate(optimizer, job.training.schedule, std::max(0, static_cast<int>(step) - 1), job.run.steps)"),
     ],
     "cosine runs to zero": [(LEARNING_RATE, "optimizer.lr * schedule.min_lr_ratio", "0")],
-    "adam eps 1e-6": [(OPTIMIZER, "static_cast<float>(step.eps)", "1e-6F")],
+    "adam eps 1e-6": [(ARITHMETIC, "static_cast<float>(step.eps)", "1e-6F")],
     "adam beta2 0.999": [
-        (LAUNCH, ".beta2 = call.real(Attribute::Beta2)", ".beta2 = 0.999"),
+        (ARGUMENTS, ".beta2 = call.real(Attribute::Beta2)", ".beta2 = 0.999"),
         (JOB_RESOURCES, "std::pow(optimizer.beta2,", "std::pow(0.999,"),
     ],
     "decay coupled (L2) instead of decoupled": [
-        (LAUNCH, "? AdamStep::Decay::Decoupled", "? AdamStep::Decay::Coupled"),
+        (ARGUMENTS, "? AdamStep::Decay::Decoupled", "? AdamStep::Decay::Coupled"),
     ],
     "no decay on norms and biases": [
         (LAYOUT, "return !matrices_only_ ||", "return (void(matrices_only_), false) ||"),
     ],
     "decay after the update instead of before": [
-        (OPTIMIZER, "parameter[i] * c.shrink - c.step_size * (m / (std::sqrt(v) / c.root_correction2 + c.eps));",
-         "c.shrink * (parameter[i] - c.step_size * (m / (std::sqrt(v) / c.root_correction2 + c.eps)));"),
+        (ARITHMETIC, "old.parameter * c.shrink - c.step_size * (m / (std::sqrt(v) / c.root_correction2 + c.eps)), m",
+         "c.shrink * (old.parameter - c.step_size * (m / (std::sqrt(v) / c.root_correction2 + c.eps))), m"),
     ],
     "nesterov momentum": [
-        (OPTIMIZER, """    momentum_buffer[i] = momentum * momentum_buffer[i] + gradient(i);
-    parameter[i] -= lr * momentum_buffer[i];""",
+        (OPTIMIZER, """    momentum_buffer[i] = c.momentum * momentum_buffer[i] + gradient(i);
+    parameter[i] -= c.lr * momentum_buffer[i];""",
          """    const float g = gradient(i);
-    momentum_buffer[i] = momentum * momentum_buffer[i] + g;
-    parameter[i] -= lr * (g + momentum * momentum_buffer[i]);"""),
+    momentum_buffer[i] = c.momentum * momentum_buffer[i] + g;
+    parameter[i] -= c.lr * (g + c.momentum * momentum_buffer[i]);"""),
     ],
     "lr inside the momentum buffer": [
-        (OPTIMIZER, "momentum * momentum_buffer[i] + gradient(i);",
-         "momentum * momentum_buffer[i] + lr * gradient(i);"),
-        (OPTIMIZER, "parameter[i] -= lr * momentum_buffer[i];", "parameter[i] -= momentum_buffer[i];"),
+        (OPTIMIZER, "c.momentum * momentum_buffer[i] + gradient(i);",
+         "c.momentum * momentum_buffer[i] + c.lr * gradient(i);"),
+        (OPTIMIZER, "parameter[i] -= c.lr * momentum_buffer[i];", "parameter[i] -= momentum_buffer[i];"),
     ],
     "first momentum step damped": [
-        (OPTIMIZER, "momentum * momentum_buffer[i] + gradient(i);",
-         "momentum * momentum_buffer[i] + (momentum_buffer[i] == 0 ? 1 - momentum : 1) * gradient(i);"),
+        (OPTIMIZER, "c.momentum * momentum_buffer[i] + gradient(i);",
+         "c.momentum * momentum_buffer[i] + (momentum_buffer[i] == 0 ? 1 - c.momentum : 1) * gradient(i);"),
     ],
     "masked tokens counted in the divisor": [
         (CROSS_ENTROPY, "if (targets[row] == kIgnoredTarget) continue;",

@@ -160,6 +160,7 @@ std::vector<Check> checks_of(const NumericsCase& one, Job job, const CostConstan
   };
   add(gradient_against_pytorch(one, first_gradient(job, execution)));
   add(memory_as_predicted(plan, simulate(plan, costs), training.report));
+  if (options.once) return checks;
   checks.push_back(same_bits("repeated run", training, train(plan, execution)));
   if (options.processes)
     checks.push_back(

@@ -15,6 +15,7 @@ struct NumericsOptions {
   Profile profile = Profile::CpuOneDnn;
   bool processes = false;              // a process for each rank; else threads
   const DeviceKind* device = nullptr;  // null: CPUs
+  bool once = false;  // only what is held against PyTorch: no repetitions, twins and variants
   Scorecard::Form form = Scorecard::Form::Text;
 };
 

@@ -66,6 +66,7 @@ int run_program(int argc, char** argv) {
   command->add_option("--filter", options.filter, "Only cases whose names hold this");
   command->add_flag("--processes", options.processes, "A process for each rank");
   command->add_option("--profile", profile, "cpu-onednn or cpu-reference");
+  command->add_flag("--once", options.once, "Only what PyTorch measured: nothing is run twice");
   command->add_option("--device", device, "cpu, cuda, or fake-cuda: emulated on the CPU");
 
   add("arena", "Memory plans against the live bound, by preset", arena);

@@ -48,7 +48,7 @@ struct cublasLtMatmulHeuristicResult_t {
 };
 
 extern "C" {
-const char* cublasGetStatusString(cublasStatus_t status);
+const char* cublasLtGetStatusString(cublasStatus_t status);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
