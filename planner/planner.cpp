@@ -44,14 +44,11 @@ std::int64_t hybrid_group(const Job& job) {
 }
 
 Mesh mesh_of(const Job& job) {
-  const PlannedStrategy* planned = find_planned(job.strategy.sharding);
-  if (planned == nullptr)
-    fail_unsupported("strategy.sharding", to_string(job.strategy.sharding),
-                     names_of_planned_strategies());
+  const PlannedStrategy::Mesh kind = planned(job.strategy.sharding).mesh;
   const std::int64_t world = job.world_size();
-  const std::int64_t group = planned->mesh == PlannedStrategy::Mesh::Replicated ? 1
-                             : planned->mesh == PlannedStrategy::Mesh::Sharded  ? world
-                                                                                : hybrid_group(job);
+  const std::int64_t group = kind == PlannedStrategy::Mesh::Replicated ? 1
+                             : kind == PlannedStrategy::Mesh::Sharded  ? world
+                                                                       : hybrid_group(job);
   return {.replicate = world / group, .shard = group};
 }
 
@@ -121,7 +118,7 @@ Plan plan_of(const Job& job, const ModelGraph& graph, const torch::Setup& setup)
   plan.model_flops_per_token = model_flops(tape) / static_cast<double>(sizes.batch * sizes.time);
   const std::vector<ParameterGroup> groups = wrap(graph, tape, job);
   const std::vector<ParameterPlace> places = lay_out(plan, graph, groups);
-  if (plan.units.size() == 1 && plan.mesh.shard > 1)
+  if (plan.units.size() == 1 && plan.mesh.shard > 1 && !is_zero(job.strategy.sharding))
     plan.remarks.emplace_back(
         "one unit: the whole model is gathered at once; strategy.wrap makes more of it");
   if (is_torch(plan.profile)) {

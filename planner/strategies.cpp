@@ -1,11 +1,9 @@
 #include "planner/strategies.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
-#include <vector>
+
+#include "plans/error.h"
 
 namespace shardplan {
 namespace {
@@ -31,18 +29,10 @@ constexpr std::array kPlanned{
 
 }  // namespace
 
-std::span<const PlannedStrategy> planned_strategies() { return kPlanned; }
-
-const PlannedStrategy* find_planned(Strategy strategy) {
-  const auto found = std::ranges::find(kPlanned, strategy, &PlannedStrategy::strategy);
-  return found == kPlanned.end() ? nullptr : &*found;
-}
-
-std::string names_of_planned_strategies() {
-  std::vector<std::string_view> names;
-  for (const PlannedStrategy& planned : kPlanned)
-    names.push_back(to_string(planned.strategy));
-  return fmt::format("{}", fmt::join(names, ", "));
+const PlannedStrategy& planned(Strategy strategy) {
+  const auto* found = std::ranges::find(kPlanned, strategy, &PlannedStrategy::strategy);
+  check(found != kPlanned.end(), "every strategy can be planned");
+  return *found;
 }
 
 }  // namespace shardplan

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <span>
-#include <string>
 #include <string_view>
 
 #include "plans/job.h"
@@ -21,13 +19,6 @@ struct PlannedStrategy {
   std::string_view order;  // of its memory for these
 };
 
-/// All of them, from the one that needs most memory on.
-std::span<const PlannedStrategy> planned_strategies();
-
-/// Its entry; nullptr when it cannot be planned.
-const PlannedStrategy* find_planned(Strategy strategy);
-
-/// "DDP, NO_SHARD, ...".
-std::string names_of_planned_strategies();
+const PlannedStrategy& planned(Strategy strategy);
 
 }  // namespace shardplan

@@ -42,7 +42,7 @@ void refuse_for_native(const StrategyJob& strategy) {
     fail_unsupported("strategy.backward_prefetch", "several units", "BACKWARD_PRE");
 }
 
-/// How PyTorch's engines name what `sharding` says.
+/// What an engine does.
 std::vector<Strategy> shardings_of(Engine engine) {
   using enum Strategy;
   switch (engine) {
@@ -51,8 +51,9 @@ std::vector<Strategy> shardings_of(Engine engine) {
     case Engine::Replicate: return {NoShard, Ddp};
     case Engine::Ddp: return {Ddp};
     case Engine::DeepSpeed: return {Ddp, Zero1, Zero2, Zero3};
-    default: return {};
+    case Engine::Native: break;
   }
+  return {FullShard, ShardGradOp, NoShard, HybridShard, HybridShardZero2, Ddp};
 }
 
 void refuse_sharding_of_others(Engine engine, Strategy sharding) {
@@ -74,7 +75,6 @@ void refuse_for_torch(const Job& job, Engine engine) {
   if (!is_torch(profile))
     fail_unsupported("strategy.profile", with_engine(to_string(profile)),
                      "torch-eager, torch-compile");
-  refuse_sharding_of_others(engine, strategy.sharding);
 }
 
 /// Options of DeepSpeed that change what is allocated or sent, and are not planned.
@@ -120,6 +120,7 @@ void refuse_for_deepspeed(const Job& job) {
 
 void refuse_for_engine(const Job& job) {
   const Engine engine = job.strategy.engine.value_or(Engine::Native);
+  refuse_sharding_of_others(engine, job.strategy.sharding);
   if (engine == Engine::DeepSpeed) refuse_for_deepspeed(job);
   engine == Engine::Native ? refuse_for_native(job.strategy) : refuse_for_torch(job, engine);
 }

@@ -164,6 +164,11 @@ bool is_zero(Strategy sharding) {
   return sharding == Strategy::Zero1 || sharding == Strategy::Zero2 || sharding == Strategy::Zero3;
 }
 
+bool keeps_flat_gradients(const StrategyJob& strategy) {
+  return strategy.engine == Engine::DeepSpeed &&
+         (strategy.sharding == Strategy::Zero1 || strategy.sharding == Strategy::Zero2);
+}
+
 GradientAccumulation::Sync usual_sync(const StrategyJob& strategy) {
   const bool until_last =
       strategy.engine == Engine::DeepSpeed &&

@@ -271,6 +271,10 @@ struct Job {
 /// ZERO_1, ZERO_2, ZERO_3.
 bool is_zero(Strategy sharding);
 
+/// Whether every rank keeps other gradients: those of what its part of a flat buffer touches
+/// (DeepSpeed's stages 1 and 2).
+bool keeps_flat_gradients(const StrategyJob& strategy);
+
 /// When gradients are reduced unless a job says otherwise: always every time, but DeepSpeed up to
 /// stage 1 reduces at the last micro-step.
 GradientAccumulation::Sync usual_sync(const StrategyJob& strategy);

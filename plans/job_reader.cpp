@@ -251,6 +251,8 @@ StrategyJob read_strategy(Fields fields, const GpuSpec& gpu, JobUse use) {
   StrategyJob strategy;
   read_name(fields, "sharding", strategy.sharding, strategy_from);
   read_engine(fields, gpu, use, strategy);
+  if (strategy.engine == Engine::DeepSpeed && fields.find("sharding") == nullptr)
+    strategy.sharding = Strategy::Zero3;
   if (fields.find("layout") != nullptr) {
     strategy.layout = Layout::Flat;
     read_name(fields, "layout", *strategy.layout, layout_from);

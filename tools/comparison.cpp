@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "planner/model.h"
 #include "plans/error.h"
+#include "simulator/memory_replay.h"
 #include "simulator/simulate.h"
 #include "tools/documents.h"
 #include "tools/prediction_text.h"
@@ -69,12 +71,26 @@ Bytes ComparedStrategy::device_bytes() const {
 }
 
 Bytes model_state_bytes(const Plan& plan) {
-  Bytes bytes = 0;
-  for (const Buffer& buffer : plan.buffers)
-    if (buffer.category == Category::Parameters || buffer.category == Category::Gradients ||
-        buffer.category == Category::OptimizerState)
-      bytes += buffer.bytes();
-  return bytes;
+  constexpr std::array kStates{Category::Parameters, Category::Gradients, Category::OptimizerState};
+  Bytes most = 0;
+  if (!has_allocator(plan.profile)) {
+    for (const Buffer& buffer : plan.buffers)
+      if (std::ranges::find(kStates, buffer.category) != kStates.end()) most += buffer.bytes();
+    return most;
+  }
+  // Buffers that come and go: what is there at a time, on the rank that holds most.
+  const std::vector<InstructionId> order = unroll(plan, 1);
+  for (std::size_t rank_class = 0; rank_class < plan.classes.size(); ++rank_class) {
+    MemoryReplay replay(plan, rank_class);
+    for (const InstructionId id : order) {
+      replay.issue(id);
+      Bytes bytes = 0;
+      for (const Category category : kStates)
+        bytes += replay.by_category()[static_cast<std::size_t>(category)];
+      most = std::max(most, bytes);
+    }
+  }
+  return most;
 }
 
 std::vector<ComparedStrategy> compare_strategies(const Job& job,

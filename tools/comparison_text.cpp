@@ -24,7 +24,7 @@ std::string largest_text(const ComparedStrategy& row) {
 /// ", G = 8 ranks of a shard group" when some ranks are replicas of others and yet shard.
 std::string group_text(const std::vector<ComparedStrategy>& rows) {
   for (const ComparedStrategy& row : rows)
-    if (find_planned(row.strategy)->mesh == PlannedStrategy::Mesh::Hybrid)
+    if (planned(row.strategy).mesh == PlannedStrategy::Mesh::Hybrid)
       return fmt::format(", G = {} ranks of a shard group", row.plan.mesh.shard);
   return "";
 }
@@ -36,7 +36,7 @@ std::string copies_text(const std::vector<ComparedStrategy>& rows) {
                {"optimizer state", Align::Left},
                {"memory per GPU", Align::Left}});
   for (const ComparedStrategy& row : rows) {
-    const PlannedStrategy& copies = *find_planned(row.strategy);
+    const PlannedStrategy& copies = planned(row.strategy);
     table.add({name_of(row), std::string(copies.parameters), std::string(copies.gradients),
                std::string(copies.optimizer_state), std::string(copies.order)});
   }

@@ -34,8 +34,27 @@ std::string world_text(const ClusterJob& cluster) {
                      cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.gpus_per_node);
 }
 
+/// What of DeepSpeed's options its memory and collectives depend on first.
+std::string zero_text(const Plan& plan) {
+  const StrategyJob& strategy = plan.job.strategy;
+  const DeepSpeedOptions options = strategy.deepspeed.value_or(DeepSpeedOptions{});
+  const auto count = [](std::int64_t elems) { return format_count(static_cast<double>(elems)); };
+  std::string text(to_string(strategy.sharding));
+  if (is_zero(strategy.sharding))
+    text += fmt::format(", reduce_bucket_size {}", count(options.reduce_bucket_size));
+  if (strategy.sharding == Strategy::Zero3)
+    text += fmt::format(", prefetch bucket {}, parameters of {} elements or less stay whole",
+                        count(options.prefetch_bucket_size),
+                        count(options.param_persistence_threshold));
+  if (const auto& precision = strategy.mixed_precision)
+    text += fmt::format(", parameters in {}, reductions in {}", to_string(precision->param),
+                        to_string(precision->reduce));
+  return text;
+}
+
 std::string strategy_text(const Plan& plan) {
   const StrategyJob& strategy = plan.job.strategy;
+  if (strategy.engine == Engine::DeepSpeed) return zero_text(plan);
   std::string text = fmt::format("{}, {} units", to_string(strategy.sharding), plan.units.size());
   if (strategy.sharding == Strategy::Ddp)
     return text + fmt::format(" (buckets of {} MiB)", strategy.ddp.bucket_cap_mb);
@@ -93,6 +112,9 @@ std::string classes_text(const Plan& plan, const Report& report) {
   for (std::size_t c = 0; c < std::min(plan.classes.size(), kMostClasses); ++c)
     text += fmt::format("{}{}", c == 0 ? "" : ", ", range_text(plan.classes[c]));
   if (plan.classes.size() > kMostClasses) text += ", ...";
+  if (keeps_flat_gradients(plan.job.strategy))
+    return fmt::format("{} classes, which differ in the gradients that they keep: {}",
+                       plan.classes.size(), text);
   return fmt::format("{} classes, which differ in the padding of their shards: {}; {}",
                      plan.classes.size(), text, owned_text(report));
 }
@@ -224,7 +246,7 @@ std::string checkpointing_text(const ActivationCheckpointing& checkpointing) {
 }
 
 const std::string_view kOtherEngines =
-    "PyTorch's: --engine fsdp2, fsdp1, ddp, replicate; deepspeed is not modelled yet";
+    "PyTorch's: --engine fsdp2, fsdp1, ddp, replicate, deepspeed";
 
 std::string who_executes(const Job& job, Profile profile) {
   return who_executes(job, profile, {job.strategy.engine.value_or(Engine::Native)});
@@ -235,9 +257,12 @@ std::string who_executes(const Job& job, Profile profile, const std::vector<Engi
   for (const Engine engine : engines)
     if (std::ranges::find(names, to_string(engine)) == names.end())
       names.push_back(to_string(engine));
+  const std::vector<std::string_view> kOnlyDeepSpeed{to_string(Engine::DeepSpeed)};
   const auto& precision = job.strategy.mixed_precision;
   return fmt::format("{} (engine{} {}, profile {}, {})",
-                     is_torch(profile) ? "PyTorch 2.11" : "shardplan's own kernels",
+                     !is_torch(profile)        ? "shardplan's own kernels"
+                     : names == kOnlyDeepSpeed ? "DeepSpeed 0.19.8 on PyTorch 2.11"
+                                               : "PyTorch 2.11",
                      names.size() > 1 ? "s" : "", fmt::join(names, ", "), to_string(profile),
                      to_string(precision ? precision->param : job.model.dtype));
 }

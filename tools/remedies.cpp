@@ -36,8 +36,11 @@ std::vector<Change> changes_of(const Job& job) {
     changes.push_back({std::move(name), job});
     apply(changes.back().job);
   };
-  if (job.strategy.sharding != Strategy::FullShard && job.world_size() > 1)
-    add("--sharding FULL_SHARD", [](Job& changed) { set_sharding(changed, Strategy::FullShard); });
+  const Strategy smallest =
+      job.strategy.engine == Engine::DeepSpeed ? Strategy::Zero3 : Strategy::FullShard;
+  if (job.strategy.sharding != smallest && job.world_size() > 1)
+    add(fmt::format("--sharding {}", to_string(smallest)),
+        [&](Job& changed) { set_sharding(changed, smallest); });
   if (const std::int64_t half = job.training.micro_batch / 2; half > 0)
     add(fmt::format("--micro-batch {}", half),
         [&](Job& changed) { changed.training.micro_batch = half; });
@@ -45,7 +48,7 @@ std::vector<Change> changes_of(const Job& job) {
     add(fmt::format("--seq {}", half),
         [&](Job& changed) { changed.training.sequence_length = half; });
   // Copies of the whole model do not shrink with more GPUs.
-  if (job.strategy.sharding == Strategy::FullShard)
+  if (job.strategy.sharding == smallest)
     for (int factor = 2; factor <= kMostTimesTheGpus; factor *= 2)
       if (std::int64_t{factor} * job.world_size() <= kLargestWorld)
         changes.push_back(more_gpus(job, factor));

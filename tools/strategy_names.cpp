@@ -4,18 +4,13 @@
 
 #include <algorithm>
 
-#include "planner/strategies.h"
 #include "plans/document.h"
 #include "plans/error.h"
 
 namespace shardplan {
 
 Strategy strategy_named(const std::string& where, const std::string& name) {
-  const Strategy strategy = located(where, [&] { return strategy_from(name); });
-  if (find_planned(strategy) == nullptr)
-    throw InputError(fmt::format("{}: {} is not supported yet; supported: {}", where, name,
-                                 names_of_planned_strategies()));
-  return strategy;
+  return located(where, [&] { return strategy_from(name); });
 }
 
 std::vector<Strategy> strategies_named(std::string_view command,
@@ -29,6 +24,8 @@ std::vector<Strategy> strategies_named(std::string_view command,
 }
 
 std::vector<Strategy> usual_strategies(const Job& job) {
+  if (job.strategy.engine == Engine::DeepSpeed)
+    return {Strategy::Ddp, Strategy::Zero1, Strategy::Zero2, Strategy::Zero3};
   std::vector<Strategy> strategies{Strategy::Ddp, Strategy::ShardGradOp, Strategy::FullShard};
   if (job.cluster.nodes > 1) strategies.push_back(Strategy::HybridShard);
   return strategies;

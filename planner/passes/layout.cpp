@@ -22,10 +22,8 @@ constexpr std::int64_t kMostClassesOfOneRank = 8;
 /// Where DeepSpeed's stages 1 and 2 keep gradients, every rank keeps others. All but the first and
 /// the last are one class in large worlds, with the most of each buffer.
 void add_borders_of_ranks(const Plan& plan, std::set<std::int64_t>& borders) {
-  const StrategyJob& strategy = plan.job.strategy;
-  const bool is_flat = strategy.engine == Engine::DeepSpeed && strategy.sharding != Strategy::Zero3;
   const std::int64_t group = plan.mesh.shard;
-  if (!is_flat || group == 1) return;
+  if (!keeps_flat_gradients(plan.job.strategy) || group == 1) return;
   borders.insert({1, group - 1});
   for (std::int64_t rank = 2; group <= kMostClassesOfOneRank && rank < group - 1; ++rank)
     borders.insert(rank);

@@ -25,8 +25,9 @@ int deepest_containing(std::span<const std::string> modules, const std::string& 
 /// contains all of its users; what is left belongs to the root, which comes first. With DDP:
 /// buckets in the order in which backward finishes gradients, the first of 1 MiB, then of
 /// bucket_cap_mb (PyTorch's reducer: kDefaultFirstBucketBytes and rebuilt buckets), and what is not
-/// trained apart. With DeepSpeed, which wraps nothing: all that trains, or with stage 3 each module.
-/// Throws InputError when a class or module that the policy names does not occur in the model.
+/// trained apart. With DeepSpeed, which wraps nothing: all that trains, or with stage 3 each
+/// module. Throws InputError when a class or module that the policy names does not occur in the
+/// model.
 std::vector<ParameterGroup> wrap(const ModelGraph& graph, const Tape& tape, const Job& job);
 
 }  // namespace shardplan

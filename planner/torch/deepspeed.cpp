@@ -79,7 +79,7 @@ DeepSpeedEngine::Flat DeepSpeedEngine::make_flat(const FlatPartitions& layout) {
                                             .category = Category::OptimizerState,
                                             .elems = layout.partition()})};
   const StoragePtr before =
-      allocate("parameters.before_flattening", Category::Parameters, layout.valid(), dtype_);
+      allocate("parameters.before_flattening", Category::Temporaries, layout.valid(), dtype_);
   for (const int index : layout.order()) {
     Tensor& tensor = params_[index].tensor;
     tensor.storage = flat.parameters;

@@ -116,7 +116,7 @@ void Zero0::step_masters(Optimizer& optimizer) {
   for (const int index : trained_) {
     const Param& param = params_[index];
     gradients_.push_back(
-        allocate(param.name + ".fp32.grad", Category::Gradients, param.elems(), Dtype::Float32));
+        allocate(param.name + ".fp32.grad", Category::Temporaries, param.elems(), Dtype::Float32));
     launch(param.name + ".fp32.grad.to", {param.gradient.view()}, {whole(gradients_.back())});
     clip(whole(gradients_.back()));
   }

@@ -295,7 +295,7 @@ void Zero12::make_gradient(const std::vector<View>& gradients) {
   for (std::size_t c = 0; c < process_.plan().classes.size(); ++c)
     elems.push_back(layout_.is_one_piece(c) && dtype_ != Dtype::Float32 ? 0 : layout_.partition());
   const StoragePtr flat = host_.allocate({.name = "flat_gradient",
-                                          .category = Category::Gradients,
+                                          .category = Category::Temporaries,
                                           .elems = layout_.partition(),
                                           .dtype = dtype_,
                                           .class_elems = elems});
@@ -303,7 +303,7 @@ void Zero12::make_gradient(const std::vector<View>& gradients) {
          {{flat->buffer(), 0, part}});
   gradient_ = flat;
   if (dtype_ == Dtype::Float32) return;
-  gradient_ = allocate("fp32_gradient", Category::Gradients, layout_.partition(), Dtype::Float32);
+  gradient_ = allocate("fp32_gradient", Category::Temporaries, layout_.partition(), Dtype::Float32);
   launch("fp32_gradient.to", {whole(flat)}, {whole(gradient_)});
 }
 

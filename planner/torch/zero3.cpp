@@ -193,7 +193,7 @@ void Zero3::initialize_one_by_one() {
   for (std::size_t i = 0; i < params_.size() && world_ > 1; ++i) {
     const View shard = coordinator_->parameter(static_cast<int>(i)).shard;
     const StoragePtr before = allocate(params_[i].name + ".before_partitioning",
-                                       Category::Parameters, params_[i].elems(), dtype_);
+                                       Category::Temporaries, params_[i].elems(), dtype_);
     broadcast_model({whole(before)});
     const std::int64_t elems = std::min(shard.elems, params_[i].elems());
     launch(params_[i].name + ".partition", {{before->buffer(), 0, elems}},
@@ -369,11 +369,11 @@ void Zero3::step(Optimizer& optimizer) {
 
 /// _prepare_fp32_grad_for_sub_group: a flat copy, and that in float32.
 void Zero3::make_gradient(const SubGroup& group) {
-  gradient_ = allocate("flat_gradient", Category::Gradients, group.elems, accum_dtype_);
+  gradient_ = allocate("flat_gradient", Category::Temporaries, group.elems, accum_dtype_);
   launch("flat_gradient.flatten", {part(gradient_shards_, group)}, {whole(gradient_)});
   if (accum_dtype_ == Dtype::Float32) return;
   const StoragePtr flat = std::exchange(
-      gradient_, allocate("fp32_gradient", Category::Gradients, group.elems, Dtype::Float32));
+      gradient_, allocate("fp32_gradient", Category::Temporaries, group.elems, Dtype::Float32));
   launch("fp32_gradient.to", {whole(flat)}, {whole(gradient_)});
 }
 
