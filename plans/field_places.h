@@ -32,11 +32,16 @@ class FieldPlaces {
 
   /// Empty when the field stands nowhere.
   std::string of(const std::string& field) const;
+  /// Whether a user wrote the field: not in a job that states all, with every default resolved.
+  bool stated(const std::string& field) const { return !resolved_ && !of(field).empty(); }
+  /// Says that this is such a job.
+  void set_resolved() { resolved_ = true; }
 
   bool operator==(const FieldPlaces&) const { return true; }
 
  private:
   std::shared_ptr<const std::map<std::string, std::string>> places_;  // jobs are copied often
+  bool resolved_ = false;
 };
 
 /// Runs `make`, and adds the place of the field to the FieldError that it throws.

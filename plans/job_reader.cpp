@@ -408,6 +408,7 @@ Job job_from(const Node& document, const Hardware* hardware, ModelNeed need, Job
   job.training = read_training(root.section("training"), job.strategy);
   job.run = read_run(root.section("run"));
   job.places = FieldPlaces(document);
+  if (hardware == nullptr) job.places.set_resolved();  // only those do without a catalogue
   return job;
 }
 

@@ -62,6 +62,9 @@ struct TimeReport {
   Seconds communication_s = 0;
   Seconds exposed_communication_s = 0;
   std::optional<Seconds> total_s;
+  std::optional<double> range_share;   // all times from t / (1 + share) to t x (1 + share)
+  std::vector<std::string> defaulted;  // fields that decide about it and have their default
+  std::string guess;                   // why it is no more than one; empty: it is
 };
 
 struct CostReport {

@@ -95,6 +95,15 @@ Json communication_of(const Report& report) {
 Json time_of(const Report& report) {
   if (!report.time) return {};
   const TimeReport& time = *report.time;
+  Json range;
+  if (time.range_share) {
+    const double factor = 1 + *time.range_share;
+    range = {{"share", *time.range_share},
+             {"step_s", {time.step_s / factor, time.step_s * factor}},
+             {"tokens_per_s", {time.tokens_per_s / factor, time.tokens_per_s * factor}},
+             {"defaulted", time.defaulted},
+             {"guess", time.guess.empty() ? Json() : Json(time.guess)}};
+  }
   return {{"step_s", time.step_s},
           {"tokens_per_s", time.tokens_per_s},
           {"tokens_per_s_per_gpu", time.tokens_per_s_per_gpu},
@@ -102,7 +111,8 @@ Json time_of(const Report& report) {
           {"compute_s", time.compute_s},
           {"communication_s", time.communication_s},
           {"exposed_communication_s", time.exposed_communication_s},
-          {"total_s", or_null(time.total_s)}};
+          {"total_s", or_null(time.total_s)},
+          {"range", std::move(range)}};
 }
 
 Json cost_of(const Report& report) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <variant>
 
 #include "planner/cost/compute.h"
@@ -12,6 +13,7 @@
 #include "simulator/events.h"
 #include "simulator/memory.h"
 #include "simulator/overlap.h"
+#include "simulator/time_range.h"
 
 namespace shardplan {
 namespace {
@@ -181,6 +183,10 @@ std::optional<TimeReport> time_report(const Plan& plan, const StepSums& sums) {
   if (peak > 0 && plan.model_flops_per_token > 0)
     time.mfu = plan.model_flops_per_token * time.tokens_per_s_per_gpu / peak;
   if (plan.job.run.steps > 0) time.total_s = time.step_s * plan.job.run.steps;
+  TimeRange range = time_range(plan);
+  time.range_share = range.share;
+  time.defaulted = std::move(range.defaulted);
+  time.guess = std::move(range.why);
   return time;
 }
 

@@ -51,6 +51,16 @@ Json json_of(const ErrorSummary& summary) {
           {"worst_abs_error", known(summary.worst)}};
 }
 
+Json json_of(const BreakEven& even) {
+  return {{"sharding", to_string(even.sharding)},
+          {"over", to_string(even.over)},
+          {"share", kBearable - 1},
+          {"link", even.between_nodes ? "inter_node" : "intra_node"},
+          {"here_bytes_per_s", even.here},
+          {"bytes_per_s", even.bytes_per_s ? Json(*even.bytes_per_s) : Json()},
+          {"micro_batch", even.micro_batch ? Json(*even.micro_batch) : Json()}};
+}
+
 }  // namespace
 
 std::string verification_json(const Plan& plan, const std::vector<Fault>& faults) {
@@ -77,7 +87,8 @@ std::string check_json(const CheckResult& result) {
   return text_of(json);
 }
 
-std::string comparison_json(const std::vector<ComparedStrategy>& rows) {
+std::string comparison_json(const std::vector<ComparedStrategy>& rows,
+                            const std::optional<BreakEven>& even) {
   std::vector<std::pair<const Report*, const Plan*>> reports;
   for (const ComparedStrategy& row : rows)
     reports.emplace_back(&row.report, &row.plan);
@@ -88,6 +99,24 @@ std::string comparison_json(const std::vector<ComparedStrategy>& rows) {
         largest ? Json{{"layers", largest->number}, {"parameters", rows[r].largest_parameters}}
                 : Json();
   }
+  json["break_even"] = even ? json_of(*even) : Json();
+  return text_of(json);
+}
+
+std::string simulation_json(const Report& report, const Plan& plan,
+                            const std::optional<LongTraining>& training) {
+  if (!training) return prediction_json(report, plan);
+  Json json = Json::parse(prediction_json(report, plan));
+  const Goodput& result = training->result;
+  json["training"] = {{"tokens", training->tokens},
+                      {"steps_s", training->steps_s},
+                      {"total_s", result.mean_s},
+                      {"total_s_range", {result.least_s, result.most_s}},
+                      {"goodput", result.share},
+                      {"failures", result.failures},
+                      {"checkpoint_every_s", result.checkpoint_every_s},
+                      {"straggling", result.straggling},
+                      {"cost", training->cost ? Json(*training->cost) : Json()}};
   return text_of(json);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,9 +8,11 @@
 #include "plans/plan.h"
 #include "plans/report.h"
 #include "plans/verify.h"
+#include "tools/break_even.h"
 #include "tools/check.h"
 #include "tools/comparison.h"
 #include "tools/fit.h"
+#include "tools/goodput_text.h"
 #include "tools/score.h"
 #include "tools/search.h"
 
@@ -21,8 +24,14 @@ std::string verification_json(const Plan& plan, const std::vector<Fault>& faults
 /// schema shardplan/check/1: every metric of every rank.
 std::string check_json(const CheckResult& result);
 
-/// schema shardplan/comparison/1, each row with its "largest_model": {"layers", "parameters"}.
-std::string comparison_json(const std::vector<ComparedStrategy>& rows);
+/// schema shardplan/comparison/1, each row with its "largest_model": {"layers", "parameters"}, and
+/// the "break_even" of one sharding over another.
+std::string comparison_json(const std::vector<ComparedStrategy>& rows,
+                            const std::optional<BreakEven>& even);
+
+/// schema shardplan/prediction/1, with the "training" on so many tokens where there is one.
+std::string simulation_json(const Report& report, const Plan& plan,
+                            const std::optional<LongTraining>& training);
 
 /// schema shardplan/fit/1: per strategy the largest that fits, and the prediction for it.
 std::string fit_json(const Job& job, Maximize what, const std::vector<FittedStrategy>& rows);

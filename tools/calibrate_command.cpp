@@ -70,11 +70,12 @@ constexpr std::array kGroupings{
              [](const MeasuredTraining& one) { return one.plan.job.cluster.gpu.key; }},
 };
 
-LeftOut leave_out(const Grouping& grouping, Predictions& predictions, const Constants& fitted) {
+LeftOut leave_out(const Grouping& grouping, Predictions& predictions, const Fit& fit,
+                  const LinearPredictions& linear) {
   std::set<std::string> groups;
   for (const MeasuredTraining& training : predictions.trainings())
     groups.insert(grouping.of(training));
-  LeftOut left{grouping.what, groups.size(), {}, fitted, fitted};
+  LeftOut left{grouping.what, groups.size(), {}, fit.values, fit.values};
   ProgressBar bar(grouping.what, static_cast<std::int64_t>(groups.size()), 1.0);
   std::int64_t done = 0;
   for (const std::string& group : groups) {
@@ -83,7 +84,7 @@ LeftOut leave_out(const Grouping& grouping, Predictions& predictions, const Cons
     const Members others =
         those(predictions, [&](const MeasuredTraining& one) { return !is_of(one); });
     if (others.empty()) continue;
-    const Constants values = fit_constants(predictions, others, fitted, [] {}).values;
+    const Constants values = refit_constants(predictions, others, fit, linear).values;
     for (std::size_t c = 0; c < values.size(); ++c) {
       left.least[c] = std::min(left.least[c], values[c]);
       left.most[c] = std::max(left.most[c], values[c]);
@@ -132,13 +133,15 @@ int calibrate_command(const CalibrateOptions& options) {
   {
     ProgressBar bar("Fitting", 30, 1.0);
     std::int64_t turn = 0;
-    fit = fit_constants(predictions, all, {},
+    fit = fit_constants(predictions, all,
                         [&] { bar.show(std::min<std::int64_t>(turn++, 29), "turns"); });
   }
   std::vector<LeftOut> left;
-  if (options.leave_out)
+  if (options.leave_out) {
+    const LinearPredictions linear(predictions, fit.values);
     for (const Grouping& grouping : kGroupings)
-      left.push_back(leave_out(grouping, predictions, fit.values));
+      left.push_back(leave_out(grouping, predictions, fit, linear));
+  }
   Constants believed;
   for (const FreeConstant& constant : free_constants())
     believed.push_back(constant.prior);

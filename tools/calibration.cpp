@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "simulator/simulate.h"
 
@@ -55,8 +56,10 @@ double huber(double error) {
 /// The loss that a fit makes small.
 class Loss {
  public:
-  Loss(Predictions& predictions, const Members& members)
-      : predictions_(predictions), members_(members) {
+  /// `log_errors`: logarithms of predicted over measured speed of all trainings.
+  using LogErrors = std::function<std::vector<double>(const Constants&)>;
+  Loss(const Predictions& predictions, const Members& members, LogErrors log_errors)
+      : log_errors_(std::move(log_errors)), members_(members) {
     std::map<std::string, int> sizes;
     for (const std::size_t member : members)
       ++sizes[predictions.trainings()[member].family];
@@ -65,11 +68,11 @@ class Loss {
   }
 
   double operator()(const Constants& values) const {
-    const std::vector<double>& errors = predictions_.errors(values);
+    const std::vector<double> errors = log_errors_(values);
     double sum = 0;
     double weights = 0;
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      sum += weights_[i] * huber(std::log1p(errors[members_[i]]));
+      sum += weights_[i] * huber(errors[members_[i]]);
       weights += weights_[i];
     }
     double away = 0;
@@ -79,7 +82,7 @@ class Loss {
   }
 
  private:
-  Predictions& predictions_;
+  LogErrors log_errors_;
   const Members& members_;
   std::vector<double> weights_;
 };
@@ -128,6 +131,27 @@ std::vector<bool> identified_by(const Loss& loss, const Constants& values) {
   return identified;
 }
 
+std::vector<double> log_errors(Predictions& predictions, const Constants& values) {
+  std::vector<double> logarithms;
+  for (const double error : predictions.errors(values))
+    logarithms.push_back(std::log1p(error));
+  return logarithms;
+}
+
+/// Descends, and again without what the trainings turn out not to tell.
+Fit fitted(const Loss& loss, const Constants& start, double first_step,
+           const std::function<void()>& on_turn) {
+  const std::vector<bool> all(kFree.size(), true);
+  Fit fit;
+  fit.values = descend(loss, start, first_step, all, on_turn);
+  fit.identified = identified_by(loss, fit.values);
+  if (fit.identified == all) return fit;
+  for (std::size_t c = 0; c < kFree.size(); ++c)
+    if (!fit.identified[c]) fit.values[c] = kFree[c].prior;
+  fit.values = descend(loss, fit.values, kNextStep, fit.identified, on_turn);
+  return fit;
+}
+
 }  // namespace
 
 std::span<const FreeConstant> free_constants() { return kFree; }
@@ -148,22 +172,39 @@ const std::vector<double>& Predictions::errors(const Constants& values) {
   return errors;
 }
 
-Fit fit_constants(Predictions& predictions, const Members& members, const Constants& start,
+LinearPredictions::LinearPredictions(Predictions& predictions, const Constants& around)
+    : around_(around), there_(log_errors(predictions, around)) {
+  for (std::size_t c = 0; c < around.size(); ++c) {
+    std::vector<double>& gradient = gradients_.emplace_back();
+    const std::vector<double> below = log_errors(predictions, moved(around, c, -kNextStep));
+    for (std::size_t t = 0; t < there_.size(); ++t)
+      gradient.push_back((there_[t] - below[t]) / kNextStep);
+  }
+}
+
+std::vector<double> LinearPredictions::operator()(const Constants& values) const {
+  std::vector<double> here = there_;
+  for (std::size_t c = 0; c < values.size(); ++c) {
+    const double step = std::log(values[c] / around_[c]);
+    for (std::size_t t = 0; t < here.size(); ++t)
+      here[t] += gradients_[c][t] * step;
+  }
+  return here;
+}
+
+Fit fit_constants(Predictions& predictions, const Members& members,
                   const std::function<void()>& on_turn) {
-  const Loss loss(predictions, members);
+  const Loss loss(predictions, members,
+                  [&](const Constants& values) { return log_errors(predictions, values); });
   Constants priors;
   for (const FreeConstant& constant : kFree)
     priors.push_back(constant.prior);
-  Fit fit;
-  const std::vector<bool> all(kFree.size(), true);
-  fit.values = start.empty() ? descend(loss, priors, kFirstStep, all, on_turn)
-                             : descend(loss, start, kNextStep, all, on_turn);
-  fit.identified = identified_by(loss, fit.values);
-  if (fit.identified == all) return fit;
-  for (std::size_t c = 0; c < kFree.size(); ++c)
-    if (!fit.identified[c]) fit.values[c] = priors[c];
-  fit.values = descend(loss, fit.values, kNextStep, fit.identified, on_turn);
-  return fit;
+  return fitted(loss, priors, kFirstStep, on_turn);
+}
+
+Fit refit_constants(const Predictions& predictions, const Members& members, const Fit& fit,
+                    const LinearPredictions& linear) {
+  return fitted(Loss(predictions, members, linear), fit.values, kNextStep, [] {});
 }
 
 }  // namespace shardplan

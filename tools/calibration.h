@@ -59,6 +59,19 @@ class Predictions {
   std::map<Constants, std::vector<double>> known_;
 };
 
+/// The logarithms of predicted over measured speed of all trainings, as linear functions of the
+/// constants' logarithms: exact where they are taken, and good near it.
+class LinearPredictions {
+ public:
+  LinearPredictions(Predictions& predictions, const Constants& around);
+  std::vector<double> operator()(const Constants& values) const;
+
+ private:
+  Constants around_;
+  std::vector<double> there_;
+  std::vector<std::vector<double>> gradients_;  // by constant
+};
+
 /// Indices of trainings.
 using Members = std::vector<std::size_t>;
 
@@ -69,9 +82,13 @@ struct Fit {
 
 /// Fits the constants to the members: least Huber loss of the logarithm of predicted over measured
 /// speed, where a family of n trainings counts as the root of n, plus what each constant is away
-/// from its prior; by turns along each constant. `start`: where such a fit ended that is like this
-/// one; priors when empty. `on_turn` is called before each turn.
-Fit fit_constants(Predictions& predictions, const Members& members, const Constants& start,
+/// from its prior; by turns along each constant, from the priors on. `on_turn` is called before
+/// each turn.
+Fit fit_constants(Predictions& predictions, const Members& members,
                   const std::function<void()>& on_turn);
+
+/// The same of a part of the trainings that `fit` is of, by linear predictions taken there.
+Fit refit_constants(const Predictions& predictions, const Members& members, const Fit& fit,
+                    const LinearPredictions& linear);
 
 }  // namespace shardplan

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -60,8 +61,17 @@ int search_command(const SearchCommandOptions& options);
 
 struct SimulateCommandOptions {
   JobFlags job;
-  std::string trace;  // file to write; empty: none
+  std::string trace;      // file to write; empty: none
+  std::string tokens;     // of a whole training with failures; empty: not asked
+  double gpu_mtbf_hours;  // these as Reliability has them
+  double checkpoint_every_minutes = 0;
+  double checkpoint_seconds;
+  double restart_minutes;
+  double jitter = 0;
+  std::uint64_t seed = 0;
   bool json = false;
+
+  SimulateCommandOptions();  // with the usual reliability
 };
 /// kNo when the plan does not fit.
 int simulate_command(const SimulateCommandOptions& options);
@@ -114,6 +124,7 @@ int report_command(const ReportOptions& options);
 
 struct ScoreOptions {
   std::string table;  // CSV
+  std::string svg;    // picture to write; empty: none
   bool json = false;
 };
 /// Predicts what others have measured, and tells how far off that is.

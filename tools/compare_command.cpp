@@ -6,6 +6,7 @@
 
 #include "plans/error.h"
 #include "tools/answers_json.h"
+#include "tools/break_even.h"
 #include "tools/commands.h"
 #include "tools/comparison.h"
 #include "tools/comparison_text.h"
@@ -29,6 +30,14 @@ std::optional<double> tokens_of(const std::string& text) {
   return tokens;
 }
 
+/// Of FULL_SHARD over DDP, where both are compared.
+std::optional<BreakEven> break_even_of(const Job& job, const std::vector<Strategy>& strategies,
+                                       const Hardware& hardware) {
+  for (const Strategy strategy : {Strategy::Ddp, Strategy::FullShard})
+    if (std::ranges::find(strategies, strategy) == strategies.end()) return std::nullopt;
+  return break_even(job, Strategy::FullShard, Strategy::Ddp, hardware);
+}
+
 bool answer(const std::vector<ComparedStrategy>& rows, std::optional<Strategy> required) {
   return std::ranges::any_of(rows, [&](const ComparedStrategy& row) {
     return row.fits() && (!required || row.strategy == *required);
@@ -50,17 +59,20 @@ int compare_command(const CompareOptions& options) {
     strategies.push_back(*required);
 
   std::vector<ComparedStrategy> rows;
+  std::optional<BreakEven> even;
   {
     ProgressBar bar("Comparing", static_cast<std::int64_t>(strategies.size()), 1.0);
     std::int64_t done = 0;
     rows = compare_strategies(job, strategies, tokens, hardware,
                               [&](Strategy strategy) { bar.show(done++, to_string(strategy)); });
+    even = break_even_of(job, strategies, hardware);
   }
   if (options.json) {
-    fmt::print("{}\n", comparison_json(rows));
+    fmt::print("{}\n", comparison_json(rows, even));
   } else {
-    fmt::print("{}{}\n{}\n", assumptions_text(rows.front().plan, engines_of(rows)),
-               comparison_text(rows, tokens, Palette()), advice(rows, hardware));
+    fmt::print("{}{}\n{}{}\n", assumptions_text(rows.front().plan, engines_of(rows)),
+               comparison_text(rows, tokens, Palette()), even ? text_of(*even) + "\n" : "",
+               advice(rows, hardware));
   }
   return answer(rows, required) ? kYes : kNo;
 }

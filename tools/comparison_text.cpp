@@ -160,6 +160,7 @@ std::string comparison_text(const std::vector<ComparedStrategy>& rows, std::opti
   text += heading(tokens ? fmt::format("Time and cost, in all for {} tokens", format_count(*tokens))
                          : "Time and cost");
   text += time_table(rows, tokens.has_value());
+  if (rows.front().report.time) text += range_text(*rows.front().report.time);
   text += price_hint(plan.job.cluster);
   return text;
 }

@@ -53,6 +53,7 @@ LoadedPlan plan_of(const Document& document, const JobFlags& flags, const Hardwa
   if (flags.any()) {
     Job job = job_from(job_to_json(plan.job), document.path, flags, hardware);
     Job same_plan = job;
+    job.places.set_resolved();
     same_plan.run = plan.job.run;
     same_plan.run.weights = job.run.weights;
     if (same_plan != plan.job)

@@ -27,6 +27,7 @@ std::vector<Framework> read_frameworks(const std::string& folder) {
     };
     read_map("recomputed_operators", framework.recomputed_operators);
     read_map("recomputed_modules", framework.recomputed_modules);
+    fields.read("global_batch", framework.global_batch, 1, 1 << 24);
     fields.read("selective", framework.selective);
     fields.read("selective_float8", framework.selective_float8);
     fields.read("checkpointing", framework.checkpointing);

@@ -13,6 +13,7 @@ struct Framework {
   std::vector<std::string> names;  // parts of what rows call it
   std::vector<std::string> settings;
   std::vector<std::string> compiled;  // in addition, with it
+  int global_batch = 0;               // sequences of a step; 0: not known
   std::string selective;         // value of training.activation_checkpointing; empty: not known
   std::string selective_float8;  // the same with products in 8 bits; empty: as without
   std::string checkpointing;     // its usual mode; empty: not known

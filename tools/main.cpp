@@ -159,6 +159,25 @@ Command add_simulate(CLI::App& program, SimulateCommandOptions& options) {
   app->add_option("--trace", options.trace,
                   "where to write the timeline, for Perfetto or chrome://tracing")
       ->type_name("FILE");
+  app->add_option("--tokens", options.tokens,
+                  "tokens to train on, for the time in all with failures and checkpoints")
+      ->type_name("T");
+  const auto add_number = [&](const char* flag, double& value, const char* help, const char* type) {
+    app->add_option(flag, value, help)
+        ->type_name(type)
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+  };
+  add_number("--gpu-mtbf", options.gpu_mtbf_hours,
+             "mean time between failures that one GPU causes; 0: none", "HOURS");
+  add_number("--checkpoint-every", options.checkpoint_every_minutes,
+             "training between two checkpoints; 0: the best", "MINUTES");
+  add_number("--checkpoint-time", options.checkpoint_seconds,
+             "that training stands still for a checkpoint", "SECONDS");
+  add_number("--restart-time", options.restart_minutes, "from a failure to training again",
+             "MINUTES");
+  add_number("--jitter", options.jitter, "deviation of a rank's step, as a share of it", "SHARE");
+  app->add_option("--seed", options.seed, "of the failures that are drawn")->type_name("N");
   add_json(*app, options.json);
   return {app, [&] { return simulate_command(options); }};
 }
@@ -247,6 +266,8 @@ Command add_score(CLI::App& program, ScoreOptions& options) {
   CLI::App* app = program.add_subcommand(
       "score", "Predicts a table of published measurements, and tells how far off that is");
   app->add_option("TABLE", options.table, "CSV with a training a row")->required();
+  app->add_option("--svg", options.svg, "where to write a picture of predicted against measured")
+      ->type_name("FILE");
   add_json(*app, options.json);
   return {app, [&] { return score_command(options); }};
 }

@@ -258,13 +258,14 @@ LoraJob lora_of(const CsvRow& row, std::vector<std::string>& assumed) {
   return lora;
 }
 
-std::int64_t accumulation_of(const CsvRow& row, std::vector<std::string>& assumed) {
+std::int64_t accumulation_of(const CsvRow& row, const Framework& framework,
+                             std::vector<std::string>& assumed) {
   if (number_of(row, "grad_accum") >= 1) return count_in(row, "grad_accum");
   const double sequences = number_of(row, "micro_batch_per_gpu") * number_of(row, "world_size");
   const double steps = number_of(row, "global_batch") / sequences;
   if (steps >= 1) return std::llround(steps);
   assumed.emplace_back("gradient accumulation");
-  return 1;
+  return std::max<std::int64_t>(1, std::llround(framework.global_batch / sequences));
 }
 
 bool is_compiled(const CsvRow& row) { return cell_of(row, "compile").starts_with("yes"); }
@@ -285,8 +286,8 @@ std::vector<Setting> settings_of(const CsvRow& row, const Framework& framework,
   if (contains(cell_of(row, "attention_impl"), "no flash")) assumed.emplace_back(kFusedAttention);
   texts.push_back(fmt::format("training.sequence_length={}", count_in(row, "seq_len")));
   texts.push_back(fmt::format("training.micro_batch={}", count_in(row, "micro_batch_per_gpu")));
-  texts.push_back(
-      fmt::format("training.gradient_accumulation.steps={}", accumulation_of(row, assumed)));
+  texts.push_back(fmt::format("training.gradient_accumulation.steps={}",
+                              accumulation_of(row, framework, assumed)));
   return {texts.begin(), texts.end()};
 }
 

@@ -3,8 +3,10 @@
 #include "plans/error.h"
 #include "tools/answers_json.h"
 #include "tools/commands.h"
+#include "tools/output_files.h"
 #include "tools/progress_bar.h"
 #include "tools/score.h"
+#include "tools/score_svg.h"
 #include "tools/score_text.h"
 
 namespace shardplan {
@@ -24,6 +26,7 @@ int score_command(const ScoreOptions& options) {
         fmt::format("{}: no row has a figure in one of the columns "
                     "tokens_per_s_per_gpu and peak_memory_GiB",
                     options.table));
+  if (!options.svg.empty()) write_file(options.svg, score_svg(result));
   if (options.json)
     fmt::print("{}\n", score_json(result));
   else

@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 
 #include "plans/error.h"
 #include "tools/answers_json.h"
 #include "tools/commands.h"
 #include "tools/documents.h"
+#include "tools/goodput_text.h"
 #include "tools/job_flags.h"
 #include "tools/progress_bar.h"
 #include "tools/search_text.h"
@@ -19,27 +19,18 @@ constexpr std::string_view kCommand = "command line: search";
 constexpr double kGiB = 1 << 30;
 constexpr Seconds kHour = 3600;
 
-std::optional<double> amount_of(std::string_view flag, const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  double amount = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, amount);
-  if (error != std::errc() || stop != end || !(amount > 0) || !std::isfinite(amount))
-    throw InputError(
-        fmt::format("{}: {} {}: expected a number greater than 0", kCommand, flag, text));
-  return amount;
-}
-
 SearchQuestion question_of(const SearchCommandOptions& options) {
   SearchQuestion question;
   question.objective = located(fmt::format("{}: --objective", kCommand),
                                [&] { return objective_from(options.objective); });
   SearchLimits& limits = question.limits;
-  limits.tokens = amount_of("--tokens", options.tokens);
-  limits.budget = amount_of("--budget", options.budget);
-  if (const auto hours = amount_of("--deadline", options.deadline))
-    limits.deadline_s = *hours * kHour;
-  if (const auto gib = amount_of("--memory", options.memory))
+  const auto amount = [](std::string_view flag, const std::string& text) {
+    return amount_of(fmt::format("{}: {}", kCommand, flag), text);
+  };
+  limits.tokens = amount("--tokens", options.tokens);
+  limits.budget = amount("--budget", options.budget);
+  if (const auto hours = amount("--deadline", options.deadline)) limits.deadline_s = *hours * kHour;
+  if (const auto gib = amount("--memory", options.memory))
     limits.memory = std::llround(*gib * kGiB);
   if ((limits.budget || limits.deadline_s) && !limits.tokens)
     throw InputError(

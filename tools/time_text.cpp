@@ -1,6 +1,7 @@
 #include "tools/time_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -74,6 +75,18 @@ std::string price_text(double dollars) {
 
 std::string share_text(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
+std::string range_text(const TimeReport& time) {
+  if (!time.range_share) return "";
+  std::string text =
+      *time.range_share < 1
+          ? fmt::format("Times may be off by {:.0f} %", 100 * *time.range_share)
+          : fmt::format("Times may be off by a factor of {:.0f}", 1 + *time.range_share);
+  if (!time.guess.empty()) text += ": " + time.guess;
+  if (!time.defaulted.empty())
+    text += fmt::format("; not stated: {}", fmt::join(time.defaulted, ", "));
+  return text + ".\n";
+}
+
 std::string time_text(const Plan& plan, const Report& report, const Palette& palette) {
   if (!report.time) return fmt::format("\nTime per step: not known\n");
   const TimeReport& time = *report.time;
@@ -98,7 +111,8 @@ std::string time_text(const Plan& plan, const Report& report, const Palette& pal
       table.add({"", price_text(*report.cost->per_billion_tokens), "per billion tokens"});
     if (report.cost->total) table.add({"", price_text(*report.cost->total), "in all"});
   }
-  return fmt::format("\n{}\n{}", palette(Tone::Heading, "Time per step"), table.text());
+  return fmt::format("\n{}\n{}{}", palette(Tone::Heading, "Time per step"), table.text(),
+                     range_text(time));
 }
 
 std::string timeline_text(const Plan& plan, const Report& report, const Palette& palette) {

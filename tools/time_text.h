@@ -20,6 +20,9 @@ std::string price_text(double dollars);
 /// "37.5 %".
 std::string share_text(double share);
 
+/// "Times may be off by 20 %: ... have their defaults." Empty where the range is not known.
+std::string range_text(const TimeReport& time);
+
 /// Step time, rates, exposed communication, and cost where a price is known.
 std::string time_text(const Plan& plan, const Report& report, const Palette& palette);
 

@@ -7,6 +7,7 @@
 
 #include "plans/error.h"
 #include "simulator/events.h"
+#include "simulator/goodput.h"
 #include "simulator/overlap.h"
 #include "simulator/trace.h"
 
@@ -332,6 +333,47 @@ TEST(SimulateSteps, ALongLoopTakesWhatAllItsPassesTake) {
   EXPECT_NEAR(time.step_s, std::max(before, after) - before, 1e-6 * time.step_s);
   EXPECT_NEAR(time.communication_s, 1000 * 9.0, 1e-6 * 9000);
   EXPECT_NEAR(time.tokens_per_s_per_gpu * time.step_s, 3000, 1e-3);
+}
+
+TEST(Goodput, NothingIsLostWhereNothingFails) {
+  const Reliability safe{.gpu_mtbf_s = 0, .checkpoint_every_s = 100, .checkpoint_s = 1};
+  const Goodput result = goodput(1000, 8, safe);
+  EXPECT_NEAR(result.mean_s, 1000 + 9, 1e-6);  // no checkpoint after the last part
+  EXPECT_DOUBLE_EQ(result.least_s, result.most_s);
+  EXPECT_EQ(result.failures, 0);
+}
+
+TEST(Goodput, FailuresComeAsOftenAsGpusSay) {
+  // A failure every 1000 s in the mean costs 5 s of restart and half of 10 s between checkpoints.
+  const Reliability failing{
+      .gpu_mtbf_s = 8000, .checkpoint_every_s = 10, .checkpoint_s = 0, .restart_s = 5, .seed = 1};
+  const Goodput result = goodput(10'000, 8, failing);
+  EXPECT_NEAR(result.failures, result.mean_s / 1000, 0.5);
+  EXPECT_NEAR(result.mean_s, 10'000 + result.failures * (5 + 5), 20);
+  EXPECT_LT(result.least_s, result.mean_s);
+  EXPECT_GT(result.most_s, result.mean_s);
+  EXPECT_EQ(goodput(10'000, 8, failing).mean_s, result.mean_s);  // the seed decides
+}
+
+TEST(Goodput, TheBestIntervalLosesLeast) {
+  Reliability failing{.gpu_mtbf_s = 1e5, .checkpoint_s = 20, .restart_s = 100};
+  const Goodput best = goodput(1e6, 16, failing);
+  for (const double factor : {0.25, 4.0}) {
+    failing.checkpoint_every_s = best.checkpoint_every_s * factor;
+    EXPECT_GT(goodput(1e6, 16, failing).mean_s, best.mean_s);
+  }
+}
+
+TEST(Goodput, TheSlowestOfManyRanksDecides) {
+  Reliability jitter{.gpu_mtbf_s = 0, .checkpoint_every_s = 1e9, .jitter = 0.01};
+  EXPECT_EQ(goodput(100, 1, jitter).straggling, 0);
+  // The largest of 1000 normal numbers is 3.24 in the mean (Tippett's tables).
+  EXPECT_NEAR(goodput(100, 1000, jitter).straggling, 0.0324, 0.001);
+}
+
+TEST(Goodput, SaysWhenATrainingNeverEnds) {
+  const Reliability hopeless{.gpu_mtbf_s = 1, .checkpoint_every_s = 1000, .checkpoint_s = 1};
+  EXPECT_THROW(goodput(1e4, 8, hopeless), InputError);
 }
 
 }  // namespace

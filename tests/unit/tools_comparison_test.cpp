@@ -4,6 +4,8 @@
 #include "planner/model.h"
 #include "planner/planner.h"
 #include "plans/job_reader.h"
+#include "simulator/simulate.h"
+#include "tools/break_even.h"
 #include "tools/comparison.h"
 #include "tools/remedies.h"
 
@@ -129,6 +131,46 @@ TEST(ModelState, ShrinksWithTheShardGroup) {
   const auto rows = compared(job_with(Bytes{64} << 20), {Strategy::Ddp, Strategy::FullShard});
   EXPECT_NEAR(static_cast<double>(model_state_bytes(rows[0].plan)),
               4.0 * static_cast<double>(model_state_bytes(rows[1].plan)), 4096);
+}
+
+TEST(BreakEven, IsWhereTheStepsDifferBySoMuch) {
+  Job job = parse_job("model: {preset: gpt2}\ncluster: {gpu: a100-sxm-80, gpus_per_node: 4}",
+                      "job.yaml", hardware(), {});
+  job.training.sequence_length = 512;
+  const auto found = break_even(job, Strategy::FullShard, Strategy::Ddp, hardware());
+  ASSERT_TRUE(found && found->bytes_per_s);
+  const auto ratio = [&](double rate) {
+    job.cluster.network.intra_node_bytes_per_s = rate;
+    Seconds steps[2];
+    for (const Strategy strategy : {Strategy::FullShard, Strategy::Ddp}) {
+      Job variant = job;
+      set_sharding(variant, strategy);
+      const Plan plan = make_plan(variant);
+      steps[strategy == Strategy::Ddp] =
+          simulate_time(plan, hardware().costs(plan.profile))->step_s;
+    }
+    return steps[0] / steps[1];
+  };
+  EXPECT_LE(ratio(*found->bytes_per_s), kBearable);
+  EXPECT_GT(ratio(*found->bytes_per_s / 1.05), kBearable);
+}
+
+TEST(TimeRange, WidensWithWhatIsNotStated) {
+  const auto range = [](const std::string& yaml) {
+    return simulate(make_plan(parse_job(yaml, "job.yaml", hardware(), {})),
+                    hardware().costs(Profile::TorchEager))
+        .time.value();
+  };
+  const std::string job = "model: {preset: gpt2}\ncluster: {gpu: a100-sxm-80}\n";
+  const std::string stated = job +
+                             "training: {sequence_length: 512, activation_checkpointing: none}\n"
+                             "strategy: {profile: torch-eager, engine: fsdp2}\n";
+  EXPECT_EQ(range(stated).range_share, 0.10);
+  EXPECT_THAT(range(stated).defaulted, ::testing::IsEmpty());
+  const TimeReport open =
+      range(job + "training: {sequence_length: 512}\nstrategy: {engine: fsdp2}\n");
+  EXPECT_EQ(open.range_share, 0.20);
+  EXPECT_THAT(open.defaulted, ElementsAre("training.activation_checkpointing", "strategy.profile"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "simulator/simulate.h"
 #include "tools/calibration.h"
 #include "tools/published_job.h"
+#include "tools/score_svg.h"
 
 namespace shardplan {
 namespace {
@@ -163,9 +164,29 @@ TEST(Calibration, FindsTheConstantsThatMadeTheFigures) {
   for (std::size_t t = 0; t < trainings.size(); ++t)
     trainings[t].tokens_per_s_per_gpu = asked.errors(truth)[t] + 1;
   Predictions predictions(trainings, hardware());
-  const Fit fit = fit_constants(predictions, {0, 1, 2, 3}, {}, [] {});
+  const Members all{0, 1, 2, 3};
+  const Fit fit = fit_constants(predictions, all, [] {});
   for (const double error : predictions.errors(fit.values))
     EXPECT_NEAR(error, 0, 0.02);
+  // Of a part of them, from there on.
+  const LinearPredictions linear(predictions, fit.values);
+  for (std::size_t t = 0; t < trainings.size(); ++t)
+    EXPECT_NEAR(linear(truth)[t], 0, 0.02);
+  const Members some{0, 1, 2};
+  const Constants again = refit_constants(predictions, some, fit, linear).values;
+  for (const std::size_t member : some)
+    EXPECT_NEAR(predictions.errors(again)[member], 0, 0.02);
+}
+
+TEST(Score, DrawsADotForEveryRow) {
+  const Score result = score({small_row(), small_row()}, frameworks(), hardware(), [](auto) {});
+  const std::string svg = score_svg(result);
+  EXPECT_THAT(svg, ::testing::StartsWith("<svg"));
+  std::size_t dots = 0;
+  for (std::size_t at = svg.find("<title>row-1"); at != std::string::npos;
+       at = svg.find("<title>row-1", at + 1))
+    ++dots;
+  EXPECT_EQ(dots, 2U);
 }
 
 }  // namespace
