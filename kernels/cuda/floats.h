@@ -27,11 +27,10 @@ struct PackValues {
   __device__ float operator[](int i) const { return value[i]; }
 };
 
-/// Calls body(i) for i in [0, count), at most kPackElems. The loop is unrolled, so that values stay in
-/// registers: those cannot be indexed.
+/// Calls body(i) for i in [0, count), at most kPackElems. The loop has a constant length and is
+/// unrolled, so that values stay in registers: those cannot be indexed.
 template <typename Body>
 __device__ void for_each_below(std::size_t count, Body body) {
-#pragma unroll
   for (int i = 0; i < kPackElems; ++i)
     if (static_cast<std::size_t>(i) < count) body(i);
 }
