@@ -135,10 +135,12 @@ void fail_unsupported(const std::string& field, std::string_view value,
 void refuse_unplanned(const Job& job) {
   refuse_for_engine(job);
   refuse_float16(job);
-  if (job.strategy.cpu_offload != CpuOffload{})
-    fail_unsupported("strategy.cpu_offload", "to move parts to the host",
-                     "{params: false, optimizer: false, activations: false}");
   const bool native = job.strategy.engine.value_or(Engine::Native) == Engine::Native;
+  CpuOffload other = job.strategy.cpu_offload;
+  if (native) other.optimizer = false;
+  if (other != CpuOffload{})
+    fail_unsupported("strategy.cpu_offload", "to move these parts to the host",
+                     "{params: false, activations: false}, and optimizer: true with engine native");
   // Stored and optimised in it, not only computed in it.
   if (native && job.model.dtype != Dtype::Float32)
     fail_unsupported("model.dtype", to_string(job.model.dtype),

@@ -1,5 +1,7 @@
 #include "simulator/time_range.h"
 
+#include <algorithm>
+
 namespace shardplan {
 namespace {
 
@@ -13,6 +15,9 @@ std::string guess_of(const Plan& plan) {
   if (is_cpu(plan.profile)) return "the catalogue's CPU is another machine's";
   if (job.training.matmul_dtype == MatmulDtype::NvFp4)
     return "what rounding to 4 bits costs is not known";
+  const bool offloads = std::ranges::any_of(
+      plan.buffers, [](const Buffer& buffer) { return buffer.space != Space::Device; });
+  if (offloads) return "trainings that move states to the host were up to a factor off";
   const bool over_pcie =
       plan.world_size() > 1 && job.cluster.network.intra_node_link == NodeLink::Pcie;
   if (job.model.lora && over_pcie) return "adapters trained over PCIe were up to a factor off";

@@ -270,6 +270,22 @@ std::int64_t accumulation_of(const CsvRow& row, const Framework& framework,
 
 bool is_compiled(const CsvRow& row) { return cell_of(row, "compile").starts_with("yes"); }
 
+/// Adds what the row's offload to the host asks for. Only our own engine does, and of LLM.Q's parts
+/// the optimizer's states; the others, which move beside compute, stay on the device.
+void add_offload(const CsvRow& row, std::vector<std::string>& settings,
+                 std::vector<std::string>& assumed) {
+  const std::string offload = cell_of(row, "cpu_offload");
+  if (offload.empty() || offload == "no") return;
+  const bool native = std::ranges::find(settings, "strategy.engine=native") != settings.end();
+  if (!native) cannot("offload to the host");
+  if (contains(offload, "opt-m")) settings.emplace_back("strategy.cpu_offload.optimizer=true");
+  for (const char* part : {"residual", "gradients", "quants", "master"})
+    if (contains(offload, part)) {
+      assumed.emplace_back(kPartsOnDevice);
+      return;
+    }
+}
+
 std::vector<Setting> settings_of(const CsvRow& row, const Framework& framework,
                                  std::vector<std::string>& assumed) {
   std::vector<std::string> texts{"strategy.mixed_precision={param: bfloat16, reduce: bfloat16}"};
@@ -281,6 +297,7 @@ std::vector<Setting> settings_of(const CsvRow& row, const Framework& framework,
   if (contains(cell_of(row, "other_flags"), "mode=DEFAULT"))
     texts.emplace_back("strategy.mixed_precision.reduce=float32");
   if (is_compiled(row)) add(framework.compiled);
+  add_offload(row, texts, assumed);
   texts.push_back(fmt::format("training.matmul_dtype={}", matmul_dtype_of(row)));
   texts.push_back("training.activation_checkpointing=" + checkpointing_of(row, framework, assumed));
   if (contains(cell_of(row, "attention_impl"), "no flash")) assumed.emplace_back(kFusedAttention);
@@ -299,8 +316,6 @@ void expect_data_parallel(const CsvRow& row) {
   if (cell_of(row, "pure_data_parallel") != "yes") cannot("not data-parallel alone");
   if (contains(cell_of(row, "family"), "MoE")) cannot("mixture of experts");
   if (contains(cell_of(row, "task"), "QLoRA")) cannot("QLoRA: weights of 4 bits");
-  const std::string offload = cell_of(row, "cpu_offload");
-  if (!offload.empty() && offload != "no") cannot("offload to the host");
 }
 
 }  // namespace
@@ -329,6 +344,7 @@ bool PublishedPlan::leaves_open(std::string_view what) const {
 bool PublishedPlan::tells_constants() const {
   const Job& job = plan.job;
   return !job.model.lora && job.training.matmul_dtype != MatmulDtype::NvFp4 &&
+         job.strategy.cpu_offload == CpuOffload{} && !leaves_open(kPartsOnDevice) &&
          !leaves_open(kUnknownCheckpointing) && !leaves_open(kUnknownStrategy) &&
          !leaves_open(kFusedAttention);
 }

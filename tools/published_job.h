@@ -25,6 +25,8 @@ constexpr std::string_view kUnknownCheckpointing = "activation checkpointing";
 /// Likewise, of a row that leaves the strategy open, and of one that computes attention in parts.
 constexpr std::string_view kUnknownStrategy = "strategy";
 constexpr std::string_view kFusedAttention = "fused attention";
+/// Likewise, of one that moves more to the host than the job does.
+constexpr std::string_view kPartsOnDevice = "parts that stay on the device";
 
 /// The training that a row of published measurements describes.
 struct PublishedJob {

@@ -112,15 +112,16 @@ Bytes cast_bytes(const Instruction& instruction, const CostConstants& costs) {
   return static_cast<Bytes>(costs.narrow_cast_bytes * static_cast<double>(elems));
 }
 
-/// True for what moves bytes between the device's memory and another.
-bool crosses_pcie(const Plan& plan, const Instruction& instruction) {
+/// Bytes that an instruction moves between the device's memory and another.
+Bytes bytes_over_pcie(const Plan& plan, const Instruction& instruction) {
   if (std::holds_alternative<Read>(instruction.operation) ||
       std::holds_alternative<Write>(instruction.operation))
-    return true;
+    return bytes_moved(plan, instruction);
+  Bytes bytes = 0;
   for (const auto* views : {&instruction.reads, &instruction.writes})
     for (const View& view : *views)
-      if (plan.buffers[view.buffer].space != Space::Device) return true;
-  return false;
+      if (plan.buffers[view.buffer].space != Space::Device) bytes += bytes_of(plan, view);
+  return bytes;
 }
 
 }  // namespace
@@ -167,10 +168,9 @@ Seconds memory_time(Bytes bytes, const GpuSpec& gpu, const CostConstants& costs)
 
 Seconds compute_time(const Plan& plan, const Instruction& instruction, const CostConstants& costs) {
   const GpuSpec& gpu = plan.job.cluster.gpu;
-  const Bytes bytes = bytes_moved(plan, instruction);
-  const Seconds traffic = crosses_pcie(plan, instruction)
-                              ? static_cast<double>(bytes) / gpu.pcie_bytes_per_s
-                              : memory_time(bytes, gpu, costs);
+  const Bytes over_pcie = bytes_over_pcie(plan, instruction);
+  const Seconds traffic = over_pcie > 0 ? static_cast<double>(over_pcie) / gpu.pcie_bytes_per_s
+                                        : memory_time(bytes_moved(plan, instruction), gpu, costs);
   const Seconds busy = std::max(arithmetic_time(plan, instruction, costs), traffic) +
                        memory_time(cast_bytes(instruction, costs), gpu, costs);
   return (costs.kernel_latency_s + busy) * launched_share(instruction, costs);

@@ -18,9 +18,12 @@ ModelState::ModelState(Emitter& emitter, Plan& plan) : emitter_(emitter) {
     std::vector<BufferId>& states = states_.emplace_back();
     const std::int64_t trained = unit.trainable_elems() / unit.shards();
     if (trained == 0) continue;
-    for (const std::string& state : state_names(plan.job.training.optimizer))
+    for (const std::string& state : state_names(plan.job.training.optimizer)) {
       states.push_back(
           emitter.resident(unit.name + "." + state, Category::OptimizerState, trained));
+      if (plan.job.strategy.cpu_offload.optimizer)
+        plan.buffers[states.back()].space = Space::Pinned;
+    }
   }
 }
 

@@ -62,6 +62,44 @@ std::vector<Stretch> stretches(const Unit& unit) {
   return result;
 }
 
+/// The optimizer's states where they live in host memory (cpu_offload.optimizer): fetched ahead of
+/// a unit's update and put back after it, two units' at a time.
+class HostStates {
+ public:
+  explicit HostStates(Emitter& emitter)
+      : emitter_(emitter), used_(emitter.plan().job.strategy.cpu_offload.optimizer) {}
+
+  /// Where the update finds the unit's states.
+  std::vector<BufferId> fetched(int unit, const std::vector<BufferId>& states) {
+    if (!used_) return states;
+    std::vector<BufferId> there;
+    for (const BufferId state : states) {
+      const std::string name = emitter_.plan().buffers[state].name;
+      there.push_back(emitter_.buffer(name + ".fetched", Category::OptimizerState,
+                                      emitter_.plan().buffers[state].elems));
+      const InstructionId fetch =
+          emitter_.emit("fetch." + name, {Stream::HostToDevice, Phase::Optimizer, unit}, Copy{},
+                        {emitter_.whole(state)}, {emitter_.whole(there.back())});
+      if (ends_.size() >= 2) emitter_.throttle(fetch, ends_[ends_.size() - 2]);
+    }
+    return there;
+  }
+  void put_back(int unit, const std::vector<BufferId>& states, const std::vector<BufferId>& there) {
+    if (!used_ || states.empty()) return;
+    for (std::size_t s = 0; s < states.size(); ++s)
+      last_ = emitter_.emit("put_back." + emitter_.plan().buffers[states[s]].name,
+                            {Stream::DeviceToHost, Phase::Optimizer, unit}, Copy{},
+                            {emitter_.whole(there[s])}, {emitter_.whole(states[s])});
+    ends_.push_back(last_);
+  }
+
+ private:
+  Emitter& emitter_;
+  const bool used_;
+  InstructionId last_ = -1;
+  std::vector<InstructionId> ends_;  // by unit that has states
+};
+
 }  // namespace
 
 Compute optimizer_kernel(const OptimizerJob& optimizer, double weight_decay) {
@@ -87,14 +125,16 @@ void emit_optimizer_step(Emitter& emitter, const GradientPath& gradients, const 
   report_loss(emitter, loss);
   const BufferId coefficient = clip_coefficient(emitter, gradients.gradients());
   const OptimizerJob& optimizer = emitter.plan().job.training.optimizer;
+  HostStates host(emitter);
   for (std::size_t u = 0; u < emitter.plan().units.size(); ++u) {
     const Unit& unit = emitter.plan().units[u];
+    const std::vector<BufferId> states = host.fetched(static_cast<int>(u), state.of_unit(u));
     for (const Stretch& stretch : stretches(unit)) {
       const Compute update =
           optimizer_kernel(optimizer, stretch.decays ? optimizer.weight_decay : 0);
       const auto part = [&](BufferId buffer) { return View{buffer, stretch.at, stretch.elems}; };
       std::vector<View> updated{part(unit.parameter)};
-      for (const BufferId buffer : state.of_unit(u))
+      for (const BufferId buffer : states)
         updated.push_back(part(buffer));
       std::vector<View> reads{part(gradients.gradients()[u]), emitter.whole(coefficient)};
       reads.insert(reads.end(), updated.begin(), updated.end());
@@ -102,6 +142,7 @@ void emit_optimizer_step(Emitter& emitter, const GradientPath& gradients, const 
                    {Stream::Compute, Phase::Optimizer, static_cast<int>(u)}, update,
                    std::move(reads), std::move(updated));
     }
+    host.put_back(static_cast<int>(u), state.of_unit(u), states);
   }
 }
 

@@ -251,7 +251,7 @@ TEST_F(ComputeCost, CopiesToTheHostGoOverPcie) {
   const Instruction step{.reads = {buffer(10)},
                          .writes = {buffer(10, Dtype::Float32, Space::Pinned)},
                          .operation = Copy{}};
-  EXPECT_DOUBLE_EQ(compute_time(plan_, step, kIdeal), 8.0);
+  EXPECT_DOUBLE_EQ(compute_time(plan_, step, kIdeal), 4.0);
 }
 
 TEST_F(ComputeCost, NarrowOperandsRaiseTheRateAndCostTheirRounding) {

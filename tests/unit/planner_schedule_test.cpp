@@ -282,5 +282,19 @@ TEST(Schedule, NarrowProductsAreThoseOfBlocks) {
   EXPECT_EQ(narrow, 2 * 7 * 3);  // forward, and backward for input and weight
 }
 
+TEST(Schedule, OptimizerStatesInHostMemoryAreFetchedForTheirUpdate) {
+  Job job = tiny_job(Strategy::FullShard, 4);
+  const Plan on_device = make_plan(job, tiny_llama({.layers = 6}));
+  job.strategy.cpu_offload.optimizer = true;
+  const Plan plan = make_plan(job, tiny_llama({.layers = 6}));
+  EXPECT_TRUE(verify(plan).empty());
+  EXPECT_EQ(count<Copy>(plan, Phase::Optimizer), 7 * 2 * 2);  // units x states x there and back
+  for (const Buffer& buffer : plan.buffers)
+    if (buffer.resident && buffer.category == Category::OptimizerState) {
+      EXPECT_EQ(buffer.space, Space::Pinned);
+    }
+  EXPECT_LT(plan.arena.bytes, on_device.arena.bytes);
+}
+
 }  // namespace
 }  // namespace shardplan
