@@ -85,8 +85,10 @@ void refuse_zero_options(const DeepSpeedOptions& options) {
   };
   for (const auto& [offload, name] : {std::pair(&options.offload_param, "offload_param"),
                                       std::pair(&options.offload_optimizer, "offload_optimizer")})
-    refuse(offload->device != OffloadDevice::None, name,
-           fmt::format("device {}", to_string(offload->device)), "none");
+    refuse(offload->device == OffloadDevice::Nvme, name, "device nvme", "none, cpu");
+  refuse(options.offload_optimizer.ratio < 1, "offload_optimizer.ratio", "a part", "1");
+  refuse(options.offload_optimizer.super_offload, "offload_optimizer.super_offload", "true",
+         "false");
   refuse(!options.use_multi_rank_bucket_allreduce, "use_multi_rank_bucket_allreduce", "false",
          "true");
   refuse(options.module_granularity_threshold > 0, "stage3_module_granularity_threshold",
@@ -109,6 +111,13 @@ void refuse_for_deepspeed(const Job& job) {
                      fmt::format("{} beside parameters in {} (torch_autocast)",
                                  to_string(precision->buffer), to_string(precision->param)),
                      "that of param");
+  const DeepSpeedOptions options = job.strategy.deepspeed.value_or(DeepSpeedOptions{});
+  const Dtype dtype = precision ? precision->param : job.model.dtype;
+  if (keeps_flat_gradients(job.strategy) &&
+      options.offload_optimizer.device != OffloadDevice::None &&
+      options.grad_accum_dtype.value_or(dtype) != dtype)
+    fail_unsupported("strategy.deepspeed.grad_accum_dtype",
+                     "another dtype than the model's with offload_optimizer", "null, or stage 3");
   const GradientAccumulation& accumulation = job.training.gradient_accumulation;
   const bool every = sharding == Strategy::Zero2 || sharding == Strategy::Zero3;
   if (accumulation.steps > 1 && (accumulation.sync == GradientAccumulation::Sync::Every) != every)

@@ -29,6 +29,8 @@ class Emitter {
   /// The same, alive through the whole program.
   BufferId resident(std::string name, Category category, std::int64_t elems,
                     Dtype dtype = Dtype::Float32);
+  /// Moves it to another memory than the device's.
+  void set_space(BufferId id, Space space) { plan_.buffers[id].space = space; }
   void set_class_elems(BufferId id, std::vector<std::int64_t> class_elems) {
     plan_.buffers[id].class_elems = std::move(class_elems);
   }

@@ -75,9 +75,8 @@ DeepSpeedEngine::Flat DeepSpeedEngine::make_flat(const FlatPartitions& layout) {
                                                 .category = Category::Parameters,
                                                 .elems = layout.elems(),
                                                 .dtype = dtype_}),
-                  .master = host_.resident({.name = "fp32_partition",
-                                            .category = Category::OptimizerState,
-                                            .elems = layout.partition()})};
+                  .master = resident("fp32_partition", Category::OptimizerState, layout.partition(),
+                                     Dtype::Float32, optimizer_space())};
   const StoragePtr before =
       allocate("parameters.before_flattening", Category::Temporaries, layout.valid(), dtype_);
   for (const int index : layout.order()) {
@@ -101,7 +100,20 @@ void DeepSpeedEngine::update_flat(const Flat& flat) {
 }
 
 void DeepSpeedEngine::clip(const View& gradient) {
-  if (process_.job().training.clip_grad_norm) launch("gradient.clip", {gradient}, {gradient});
+  const bool on_host = host_.plan().buffers[gradient.buffer].space != Space::Device;
+  if (process_.job().training.clip_grad_norm)
+    launch("gradient.clip", {gradient}, {gradient}, on_host ? Stream::Host : Stream::Compute);
+}
+
+Space DeepSpeedEngine::optimizer_space() const {
+  if (options().offload_optimizer.device == OffloadDevice::None) return Space::Device;
+  return options().offload_optimizer.pin_memory ? Space::Pinned : Space::Host;
+}
+
+void DeepSpeedEngine::reduce_host_norm() {
+  const StoragePtr norm = allocate("grad_norm", Category::Temporaries, 1, Dtype::Float32);
+  launch("grad_norm.to", {}, {whole(norm)});
+  all_reduce("all_reduce.grad_norm", whole(norm));
 }
 
 void DeepSpeedEngine::broadcast_model(const std::vector<View>& parameters) {

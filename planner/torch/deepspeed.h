@@ -45,11 +45,21 @@ class DeepSpeedEngine : public Engine {
     StoragePtr master;
   };
   Flat make_flat(const FlatPartitions& layout);
+  /// Where offload_optimizer keeps what the optimizer works with.
+  Space optimizer_space() const;
+  bool offloads() const { return optimizer_space() != Space::Device; }
+  StoragePtr resident(const std::string& name, Category category, std::int64_t elems, Dtype dtype,
+                      Space space = Space::Device) {
+    return host_.resident(
+        {.name = name, .category = category, .elems = elems, .dtype = dtype, .space = space});
+  }
   /// The parameters as the updated part is, on all ranks.
   void update_flat(const Flat& flat);
   /// DeepSpeedEngine._broadcast_model: parameters as rank 0 has them, one by one.
   void broadcast_model(const std::vector<View>& parameters);
   void drop_gradients();
+  /// What the optimizer of offloaded state needs to know of gradients that are on the host.
+  void reduce_host_norm();
   void add(const std::string& name, const View& sum, const View& term);
 
   StoragePtr allocate(const std::string& name, Category category, std::int64_t elems, Dtype dtype,

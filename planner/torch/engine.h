@@ -64,6 +64,8 @@ class Engine {
   virtual bool hooks_recomputation() const { return false; }
   enum class Sync { No, Yes };  // under no_sync(), or not
   virtual void begin_micro_step(Sync) {}
+  /// Before that of the last micro-step of a step.
+  virtual void reach_boundary() {}
   /// Before the first of the modules of a place in hooked() runs. Returns what they see as
   /// `inputs`.
   virtual Tensors pre_forward(int, Tensors inputs) { return inputs; }

@@ -26,6 +26,7 @@ StoragePtr Host::reserve(const StorageSpec& spec) {
   if (spec.elems == 0) return nullptr;
   const BufferId buffer = emitter_.buffer(spec.name, spec.category, spec.elems, spec.dtype);
   if (!spec.class_elems.empty()) emitter_.set_class_elems(buffer, spec.class_elems);
+  emitter_.set_space(buffer, spec.space);
   return std::make_shared<Storage>(*this, buffer, spec.stream);
 }
 
@@ -37,6 +38,8 @@ StoragePtr Host::allocate(const StorageSpec& spec) {
 
 StoragePtr Host::resident(const StorageSpec& spec) {
   const BufferId buffer = emitter_.resident(spec.name, spec.category, spec.elems, spec.dtype);
+  if (!spec.class_elems.empty()) emitter_.set_class_elems(buffer, spec.class_elems);
+  emitter_.set_space(buffer, spec.space);
   return std::make_shared<Storage>(*this, buffer, spec.stream);
 }
 

@@ -21,6 +21,7 @@ struct StorageSpec {
   Dtype dtype = Dtype::Float32;
   Stream stream = Stream::Compute;             // whose pool of the caching allocator it comes from
   std::vector<std::int64_t> class_elems = {};  // Buffer::class_elems
+  Space space = Space::Device;
 };
 
 /// The memory of tensors that view it: one buffer of the plan. It is freed with its last owner, as

@@ -15,12 +15,19 @@ int Optimizer::moments() const {
 }
 
 StoragePtr Optimizer::allocate(const Trained& trained, std::string_view what, Category category) {
-  const Dtype dtype = host_.plan().buffers[trained.parameter.buffer].dtype;
+  const Buffer& parameter = host_.plan().buffers[trained.parameter.buffer];
   return host_.allocate({.name = fmt::format("{}.{}", trained.name, what),
                          .category = category,
                          .elems = *std::ranges::max_element(trained.class_elems),
-                         .dtype = dtype,
-                         .class_elems = trained.class_elems});
+                         .dtype = parameter.dtype,
+                         .class_elems = trained.class_elems,
+                         .space = parameter.space});
+}
+
+/// What is in the host's memory, the host updates.
+Stream Optimizer::stream_of(const Trained& trained) const {
+  const Space space = host_.plan().buffers[trained.parameter.buffer].space;
+  return space == Space::Device ? Stream::Compute : Stream::Host;
 }
 
 void Optimizer::make_state(const Trained& one) {
@@ -34,10 +41,11 @@ void Optimizer::make_state(const Trained& one) {
         {.name = one.name + ".step",
          .category = Category::OptimizerState,
          .elems = one.class_tensors.empty() ? 1 : *std::ranges::max_element(one.class_tensors),
-         .class_elems = one.class_tensors});
+         .class_elems = one.class_tensors,
+         .space = host_.plan().buffers[one.parameter.buffer].space});
   for (const StoragePtr& tensor : state.tensors)
     if (tensor)
-      host_.issue(fmt::format("{}.zero", one.name), Stream::Compute, Fill{0}, {},
+      host_.issue(fmt::format("{}.zero", one.name), stream_of(one), Fill{0}, {},
                   {host_.whole(tensor)});
   host_.enter_unit(-1);
 }
@@ -53,7 +61,7 @@ void Optimizer::update(const Trained& trained) {
     reads.push_back(host_.whole(tensor));
     writes.push_back(host_.whole(tensor));
   }
-  host_.issue(fmt::format("{}.update", trained.name), Stream::Compute,
+  host_.issue(fmt::format("{}.update", trained.name), stream_of(trained),
               optimizer_kernel(settings_, settings_.weight_decay), std::move(reads),
               std::move(writes));
 }

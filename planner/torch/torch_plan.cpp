@@ -148,7 +148,10 @@ class Program {
     for (int i = 0; i < std::min(single, before_last); ++i)
       add(i == 0 ? "micro.first" : "micro.next", early);
     if (before_last > single) add("micro", early).count = before_last - single;
-    add("micro.last", Engine::Sync::Yes);
+    step.body.emplace_back(segment("micro.last", [&] {
+      engine_->reach_boundary();
+      micro_step(forward, Engine::Sync::Yes);
+    }));
     return step;
   }
 

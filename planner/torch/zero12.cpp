@@ -56,9 +56,16 @@ class Zero12 : public DeepSpeedEngine {
   void keep_in_one_buffer(int index);
   void keep_in_float32(int index);
   void keep_by_itself(int index);
+  void offload(int index);
+  void make_host_buffers();
+  void step_on_host(Optimizer& optimizer);
   void copy_part(const Param& param, const StoragePtr& to);
   void add_kept();
   void make_gradient(const std::vector<View>& gradients);
+
+  /// Offloading takes contiguous gradients for granted.
+  bool contiguous() const { return options().contiguous_gradients || offloads(); }
+  void reach_boundary() override { at_boundary_ = true; }
 
   const bool partitions_gradients_;
   const bool overlaps_;
@@ -69,21 +76,58 @@ class Zero12 : public DeepSpeedEngine {
   StoragePtr gradient_;              // of the master part, in the step
   std::vector<StoragePtr> buffers_;  // of buckets
   Bucket bucket_;
-  Kept kept_;             // of this backward
-  Kept accumulated_;      // of those before
-  Tensors reduced_last_;  // what overlaps lets go of with the next reduction
+  Kept kept_;         // of this backward
+  Kept accumulated_;  // of those before
+  // Of offload_optimizer; the rest of its buffers are on the host.
+  struct Offload {
+    StoragePtr gradient;     // of the master part
+    StoragePtr parameters;   // the updated part in the model's dtype
+    StoragePtr accumulated;  // gradients of earlier micro-steps
+    StoragePtr on_host;      // of one gradient
+    StoragePtr on_device;    // the same, on the device
+  } host_buffers_;
+  bool at_boundary_ = false;  // the last micro-step
+  bool accumulates_ = false;  // an earlier micro-step has left gradients
+  Tensors reduced_last_;      // what overlaps lets go of with the next reduction
 };
 
 void Zero12::init(Optimizer&) {
   make_params();
   make_frozen_whole();
   flat_ = make_flat(layout_);
+  if (offloads()) make_host_buffers();
   kept_.resize(process_.plan().classes.size());
   accumulated_.resize(process_.plan().classes.size());
 }
 
+void Zero12::make_host_buffers() {
+  const Space space = optimizer_space();
+  const auto classes = process_.plan().classes.size();
+  std::int64_t largest = 0;
+  for (const int index : trained_)
+    largest = std::max(largest, params_[index].elems());
+  host_buffers_ = {.gradient = resident("fp32_partition.grad", Category::Gradients,
+                                        layout_.partition(), Dtype::Float32, space),
+                   .parameters = resident("offload.parameters", Category::Parameters,
+                                          layout_.partition(), dtype_, space),
+                   .on_host = resident("temp_grad_buffer_for_cpu_offload",
+                                       Category::CommunicationBuffers, largest, dtype_, space),
+                   .on_device = resident("temp_grad_buffer_for_gpu_offload",
+                                         Category::CommunicationBuffers, largest, dtype_)};
+  if (process_.job().training.gradient_accumulation.steps == 1) return;
+  std::vector<std::int64_t> elems;
+  for (std::size_t c = 0; c < classes; ++c)
+    elems.push_back(layout_.touched(c));
+  host_buffers_.accumulated = host_.resident({.name = "accumulated_grads_in_cpu",
+                                              .category = Category::Gradients,
+                                              .elems = *std::ranges::max_element(elems),
+                                              .dtype = dtype_,
+                                              .class_elems = elems,
+                                              .space = space});
+}
+
 void Zero12::setup_buckets() {
-  if (!buffers_.empty() || !options().contiguous_gradients) return;
+  if (!buffers_.empty() || !contiguous()) return;
   for (int i = 0; i < (overlaps_ ? 2 : 1); ++i)
     buffers_.push_back(allocate(fmt::format("ipg_bucket.{}", i), Category::CommunicationBuffers,
                                 options().reduce_bucket_size, dtype_));
@@ -102,7 +146,7 @@ void Zero12::add_to_bucket(Param& param) {
     reduce_bucket();
     if (buffers_.size() > 1) bucket_.index = 1 - bucket_.index;
   }
-  if (options().contiguous_gradients && param.elems() <= most) {
+  if (contiguous() && param.elems() <= most) {
     Tensor inside = param.gradient;
     inside.storage = buffers_[bucket_.index];
     inside.at = bucket_.elems;
@@ -155,13 +199,11 @@ void Zero12::reduce_copies(std::vector<int> final) {
 void Zero12::reduce_bucket(std::vector<int> final) {
   if (bucket_.params.empty()) return;
   const UnitScope scope(host_, 0);
-  options().contiguous_gradients ? reduce_contiguous(std::move(final))
-                                 : reduce_copies(std::move(final));
+  contiguous() ? reduce_contiguous(std::move(final)) : reduce_copies(std::move(final));
   for (const int index : bucket_.params) {
-    if (options().contiguous_gradients || partitions_gradients_ || compact_) keep(index);
+    if (contiguous() || partitions_gradients_ || compact_) keep(index);
     if (!partitions_gradients_) continue;  // until the end of backward
-    if (overlaps_ && !options().contiguous_gradients)
-      reduced_last_.push_back(params_[index].gradient);
+    if (overlaps_ && !contiguous()) reduced_last_.push_back(params_[index].gradient);
     params_[index].gradient = {};
   }
   bucket_ = {.params = {}, .elems = 0, .index = bucket_.index};
@@ -169,9 +211,11 @@ void Zero12::reduce_bucket(std::vector<int> final) {
 
 /// Ranks whose parts a parameter touches keep its gradient.
 void Zero12::keep(int index) {
-  if (compact_)
+  if (offloads())
+    offload(index);
+  else if (compact_)
     keep_in_float32(index);
-  else if (options().contiguous_gradients)
+  else if (contiguous())
     keep_in_one_buffer(index);
   else
     keep_by_itself(index);
@@ -195,6 +239,34 @@ void Zero12::keep_in_one_buffer(int index) {
     made = kept_[c];
   }
   if (made) copy_part(params_[index], made);
+}
+
+/// copy_grads_in_partition: earlier micro-steps are added up on the device and go back to the host;
+/// at the last its norm is taken, and it goes there in float32.
+void Zero12::offload(int index) {
+  const Param& param = params_[index];
+  const std::int64_t part = std::min(ceil_div(param.elems(), world_), layout_.partition());
+  const View gradient{param.gradient.storage->buffer(), param.gradient.at, part};
+  if (host_buffers_.accumulated) {
+    const View sum{host_buffers_.accumulated->buffer(), 0, part};
+    const View before{host_buffers_.on_device->buffer(), 0, part};
+    if (accumulates_) {
+      launch(param.name + ".grad.fetch", {sum}, {before});
+      add(param.name + ".grad.accumulate", gradient, before);
+    }
+    launch(param.name + ".grad.offload", {gradient}, {sum});
+  }
+  if (!at_boundary_) return;
+  {
+    const StoragePtr copy = allocate("grad_norm.copy", Category::Temporaries,
+                                     std::min(param.elems(), layout_.partition()), Dtype::Float64);
+    launch(param.name + ".grad.norm", {gradient}, {{copy->buffer(), 0, part}});
+  }
+  const StoragePtr wide = allocate(param.name + ".grad.fp32", Category::Temporaries,
+                                   std::min(param.elems(), layout_.partition()), Dtype::Float32);
+  const View made{wide->buffer(), 0, part};
+  launch(param.name + ".grad.to", {gradient}, {made});
+  launch(param.name + ".grad.offload_fp32", {made}, {{host_buffers_.gradient->buffer(), 0, part}});
 }
 
 /// Float32 gradients of a rank's part only, to which each micro-step adds.
@@ -235,12 +307,13 @@ void Zero12::end_backward() {
     for (const int index : trained_)
       add_to_bucket(params_[index]);
   reduce_bucket({0});
-  if (!partitions_gradients_ && !options().contiguous_gradients)
+  if (!partitions_gradients_ && !contiguous())
     for (const int index : trained_)
       keep(index);
   reduced_last_.clear();
   buffers_.clear();
   drop_gradients();
+  accumulates_ = !at_boundary_;
   add_kept();
 }
 
@@ -257,12 +330,30 @@ void Zero12::add_kept() {
 }
 
 std::vector<Trained> Zero12::trained() const {
-  return {{"fp32_partition", whole(flat_.master), whole(gradient_),
+  return {{"fp32_partition", whole(flat_.master),
+           whole(offloads() ? host_buffers_.gradient : gradient_),
            std::vector<std::int64_t>(process_.plan().classes.size(), layout_.partition()), 0}};
+}
+
+/// The host updates its part, and that goes to the device.
+void Zero12::step_on_host(Optimizer& optimizer) {
+  if (dtype_ != Dtype::Float32) {
+    const StoragePtr overflow = allocate("overflow", Category::Temporaries, 1, Dtype::UInt8);
+    launch("overflow.to", {}, {whole(overflow)});
+    all_reduce("all_reduce.overflow", whole(overflow));
+  }
+  reduce_host_norm();
+  clip(whole(host_buffers_.gradient));
+  optimizer.step(trained());
+  launch("offload.parameters.from", {whole(flat_.master)}, {whole(host_buffers_.parameters)},
+         Stream::Host);
+  update_flat({flat_.parameters, host_buffers_.parameters});
 }
 
 void Zero12::step(Optimizer& optimizer) {
   const UnitScope scope(host_, 0);
+  at_boundary_ = false;
+  if (offloads()) return step_on_host(optimizer);
   std::vector<View> gradients;
   for (const StoragePtr& kept : accumulated_)
     if (kept) gradients.push_back(whole(kept));

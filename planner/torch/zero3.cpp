@@ -59,6 +59,12 @@ class Zero3 : public DeepSpeedEngine {
   void reduce_scatter_bucket(std::vector<int> final);
   void partition_gradients(const View& reduced);
   void make_gradient(const SubGroup& group);
+  void offload_gradients(const View& reduced);
+  void reach_boundary() override { at_boundary_ = true; }
+  /// offload_param keeps the shards on the host, always pinned.
+  Space parameter_space() const {
+    return options().offload_param.device == OffloadDevice::None ? Space::Device : Space::Pinned;
+  }
   std::vector<int> finished_units();
   View part(const StoragePtr& flat, const SubGroup& group) const {
     return {flat->buffer(), group.at, group.elems};
@@ -80,6 +86,9 @@ class Zero3 : public DeepSpeedEngine {
   StoragePtr master_;
   StoragePtr gradient_shards_;
   StoragePtr bucket_;
+  StoragePtr host_gradient_;  // float32, where the optimizer is offloaded
+  bool at_boundary_ = false;  // the last micro-step
+  bool accumulates_ = false;  // an earlier micro-step has left gradients
   std::vector<SubGroup> sub_groups_;
   StoragePtr gradient_;  // float32, of the sub-group that is updated
   std::size_t updated_ = 0;
@@ -121,7 +130,7 @@ std::vector<PartitionedParameter> Zero3::partition_parameters() {
     PartitionedParameter& made = parameters.emplace_back();
     made.name = param.name;
     made.shard = make_shard(static_cast<int>(i));
-    if (world_ > 1) {
+    if (world_ > 1 || parameter_space() != Space::Device) {
       param.tensor.storage = host_.reserve({.name = param.name + ".gathered",
                                             .category = Category::UnshardedParameters,
                                             .elems = made.shard.elems * world_,
@@ -144,10 +153,8 @@ View Zero3::make_shard(int index) {
   const std::int64_t elems = shard_elems(index);
   const bool trains = params_[index].tensor.requires_grad;
   shard_storages_.push_back(trains ? shards_
-                                   : host_.resident({.name = params_[index].name,
-                                                     .category = Category::Parameters,
-                                                     .elems = elems,
-                                                     .dtype = dtype_}));
+                                   : resident(params_[index].name, Category::Parameters, elems,
+                                              dtype_, parameter_space()));
   return {shard_storages_.back()->buffer(), trains ? shard_at_[index] : 0, elems};
 }
 
@@ -177,15 +184,19 @@ void Zero3::find_sub_groups() {
 }
 
 void Zero3::make_flat_buffers() {
-  const auto flat = [&](const char* name, Category category, std::int64_t elems, Dtype dtype) {
-    return host_.resident({.name = name, .category = category, .elems = elems, .dtype = dtype});
-  };
-  shards_ = flat("parameter_shards", Category::Parameters, shards_elems_, dtype_);
-  master_ = flat("fp32_partitions", Category::OptimizerState, shards_elems_, Dtype::Float32);
-  gradient_shards_ = flat("gradient_partitions", Category::Gradients, shards_elems_, accum_dtype_);
+  const Space space = optimizer_space();
+  shards_ =
+      resident("parameter_shards", Category::Parameters, shards_elems_, dtype_, parameter_space());
+  master_ =
+      resident("fp32_partitions", Category::OptimizerState, shards_elems_, Dtype::Float32, space);
+  gradient_shards_ =
+      resident("gradient_partitions", Category::Gradients, shards_elems_, accum_dtype_, space);
+  if (offloads())
+    host_gradient_ =
+        resident("fp32_partitions.grad", Category::Gradients, shards_elems_, Dtype::Float32, space);
   if (options().contiguous_gradients)
-    bucket_ = flat("ipg_bucket", Category::CommunicationBuffers, options().reduce_bucket_size,
-                   comm_dtype_);
+    bucket_ = resident("ipg_bucket", Category::CommunicationBuffers, options().reduce_bucket_size,
+                       comm_dtype_);
 }
 
 /// Init._convert_to_zero_parameters: whole, as rank 0 has it, then the shard of each parameter.
@@ -325,10 +336,43 @@ void Zero3::partition_gradients(const View& reduced) {
     launch("gradient_partitions.to", {from}, {whole(cast)}, stream_);
     from = whole(cast);
   }
+  if (offloads()) return offload_gradients(from);
   std::vector<View> into;
   for (const int index : bucket_params_)
     into.push_back({gradient_shards_->buffer(), shard_at_[index], shard_elems(index)});
   launch("gradient_partitions.keep", {from}, into, stream_);
+}
+
+/// Each shard goes to the host, after what is there has been added to it on the device; at the last
+/// micro-step its norm is taken, and it goes there in float32, too.
+void Zero3::offload_gradients(const View& reduced) {
+  std::int64_t at = reduced.at;
+  for (const int index : bucket_params_) {
+    const View part{reduced.buffer, at, shard_elems(index)};
+    const View kept{gradient_shards_->buffer(), shard_at_[index], shard_elems(index)};
+    at += shard_elems(index);
+    const StoragePtr copy = allocate(params_[index].name + ".grad.shard", Category::Temporaries,
+                                     part.elems, accum_dtype_, stream_);
+    if (accumulates_) {
+      launch(params_[index].name + ".grad.fetch", {kept}, {whole(copy)}, stream_);
+      launch(params_[index].name + ".grad.add", {part, whole(copy)}, {whole(copy)}, stream_);
+      launch(params_[index].name + ".grad.offload", {whole(copy)}, {kept}, stream_);
+    } else {
+      launch(params_[index].name + ".grad.offload", {part}, {kept}, stream_);
+      launch(params_[index].name + ".grad.fetch", {kept}, {whole(copy)}, stream_);
+    }
+    if (!at_boundary_) continue;
+    allocate("grad_norm.copy", Category::Temporaries, part.elems, Dtype::Float64, stream_);
+    const StoragePtr wide =
+        accum_dtype_ == Dtype::Float32
+            ? copy
+            : allocate(params_[index].name + ".grad.fp32", Category::Temporaries, part.elems,
+                       Dtype::Float32, stream_);
+    if (wide != copy)
+      launch(params_[index].name + ".grad.to", {whole(copy)}, {whole(wide)}, stream_);
+    launch(params_[index].name + ".grad.offload_fp32", {whole(wide)},
+           {{host_gradient_->buffer(), shard_at_[index], part.elems}}, stream_);
+  }
 }
 
 void Zero3::begin_micro_step(Sync sync) {
@@ -340,27 +384,31 @@ void Zero3::begin_micro_step(Sync sync) {
 
 void Zero3::end_backward() {
   reduce_bucket();
+  accumulates_ = !at_boundary_;
   coordinator_->end_backward();
 }
 
 /// One sub-group.
 std::vector<Trained> Zero3::trained() const {
   const SubGroup& group = sub_groups_[updated_];
-  return {{fmt::format("fp32_partition.{}", updated_), part(master_, group), whole(gradient_),
+  return {{fmt::format("fp32_partition.{}", updated_), part(master_, group),
+           offloads() ? part(host_gradient_, group) : whole(gradient_),
            std::vector<std::int64_t>(process_.plan().classes.size(), group.elems), -1}};
 }
 
 void Zero3::step(Optimizer& optimizer) {
   coordinator_->release_all();
+  at_boundary_ = false;
   const std::vector<std::int64_t> largest(process_.plan().classes.size(), largest_shard_);
   for (const SubGroup& group : sub_groups_)
-    compute_norm({part(gradient_shards_, group)}, largest, Dtype::Float64);
+    offloads() ? reduce_host_norm()
+               : compute_norm({part(gradient_shards_, group)}, largest, Dtype::Float64);
   for (updated_ = 0; updated_ < sub_groups_.size(); ++updated_) {
     const SubGroup& group = sub_groups_[updated_];
-    make_gradient(group);
-    if (process_.job().training.clip_grad_norm)
-      launch("fp32_gradient.clip", {whole(gradient_)}, {whole(gradient_)});
-    optimizer.step(trained());
+    if (!offloads()) make_gradient(group);
+    const std::vector<Trained> updated = trained();
+    clip(updated.front().gradient);
+    optimizer.step(updated);
     gradient_ = nullptr;
     launch("parameter_shards.from", {part(master_, group)}, {part(shards_, group)});
   }

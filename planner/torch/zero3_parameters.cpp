@@ -52,7 +52,7 @@ void ParameterCoordinator::fetch(int module, Phase phase) {
     limit_fetches();
     wait(index);
     in_flight_.erase(index);
-    if (world_ > 1) fetches_.push_back(host_.latest(stream_));
+    if (!is_resident(parameter)) fetches_.push_back(host_.latest(stream_));
   }
   if (knows_order()) prefetch(needed);
   ++step_;
@@ -99,40 +99,59 @@ void ParameterCoordinator::gather(const Set& wanted) {
     available_elems_ += tensor(index).elems;
     parameters_[index].status = Status::InFlight;
   }
-  if (gather->parameters.size() != 1 && !options().allgather_sequential) {
-    if (!gather->parameters.empty()) gather_coalesced(gather);
-    return;
-  }
+  if (gather->parameters.size() > 1 && world_ > 1 && !options().allgather_sequential)
+    return gather_coalesced(gather);
   for (const int index : gather->parameters) {
     gather_in_place(index, stream_);
     in_flight_[index] = std::make_shared<Gather>(Gather{{index}, nullptr});
   }
 }
 
-/// Of one rank parameters are whole already.
+/// Of one rank parameters are whole already, if not on the device.
 void ParameterCoordinator::gather_in_place(int index, Stream stream) {
   const PartitionedParameter& parameter = parameters_[index];
-  if (world_ == 1) return;
+  if (is_resident(parameter)) return;
   parameter.tensor.storage->allocate();
-  host_.issue("all_gather." + parameter.name, stream, AllGather{Group::World}, {parameter.shard},
+  if (world_ == 1) {
+    host_.issue("fetch." + parameter.name, stream, Copy{}, {parameter.shard},
+                {host_.whole(parameter.tensor.storage)});
+    return;
+  }
+  StoragePtr copy;
+  const View shard = on_device(parameter.shard, copy, stream);
+  host_.issue("all_gather." + parameter.name, stream, AllGather{Group::World}, {shard},
               {host_.whole(parameter.tensor.storage)});
 }
 
+/// A shard, or the copy of one that is on the host.
+View ParameterCoordinator::on_device(const View& shard, StoragePtr& copy, Stream stream) {
+  const Buffer& buffer = host_.plan().buffers[shard.buffer];
+  if (buffer.space == Space::Device) return shard;
+  copy = host_.allocate({.name = "all_gather.shard",
+                         .category = Category::CommunicationBuffers,
+                         .elems = shard.elems,
+                         .dtype = buffer.dtype,
+                         .stream = stream});
+  host_.issue("all_gather.shard.to", stream, Copy{}, {shard}, {host_.whole(copy)});
+  return host_.whole(copy);
+}
+
 void ParameterCoordinator::gather_coalesced(const std::shared_ptr<Gather>& gather) {
-  std::vector<View> shards;
   std::int64_t elems = 0;  // of a rank
   for (const int index : gather->parameters) {
     in_flight_[index] = gather;
-    shards.push_back(parameters_[index].shard);
     elems += parameters_[index].shard.elems;
   }
-  if (world_ == 1) return;
   gather->buffer = host_.allocate({.name = "all_gather.flat",
                                    .category = Category::CommunicationBuffers,
                                    .elems = elems * world_,
                                    .dtype = tensor(gather->parameters.front()).dtype,
                                    .stream = stream_});
   const View own{gather->buffer->buffer(), 0, elems};
+  std::vector<View> shards;
+  std::vector<StoragePtr> copies(gather->parameters.size());
+  for (std::size_t i = 0; i < copies.size(); ++i)
+    shards.push_back(on_device(parameters_[gather->parameters[i]].shard, copies[i], stream_));
   host_.issue("all_gather.cat", stream_, Compute{Kernel::Elementwise, {}}, shards, {own});
   host_.issue("all_gather", stream_, AllGather{Group::World}, {own}, {host_.whole(gather->buffer)});
 }
@@ -201,7 +220,7 @@ void ParameterCoordinator::release_parameter(int index) {
   if (parameter.status != Status::Available || !parameter.users.empty()) return;
   parameter.status = Status::NotAvailable;
   available_elems_ -= parameter.tensor.elems;
-  if (world_ == 1) return;
+  if (is_resident(parameter)) return;
   parameter.tensor.storage->record_stream(Stream::Compute);
   parameter.tensor.storage->free();
 }

@@ -61,9 +61,14 @@ class ParameterCoordinator {
   using Set = std::set<int>;
 
   const DeepSpeedOptions& options() const { return *process_.job().strategy.deepspeed; }
+  /// Whole in its shard, which the device holds.
+  bool is_resident(const PartitionedParameter& parameter) const {
+    return parameter.tensor.storage->buffer() == parameter.shard.buffer;
+  }
   bool knows_order() const { return trace_ == Trace::Complete; }
   void gather(const Set& wanted);
   void gather_in_place(int index, Stream stream);
+  View on_device(const View& shard, StoragePtr& copy, Stream stream);
   void gather_coalesced(const std::shared_ptr<Gather>& gather);
   void wait(int index);
   void limit_fetches();

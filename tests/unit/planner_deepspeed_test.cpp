@@ -71,6 +71,30 @@ TEST(DeepSpeed, PlansOfAllStagesAreRight) {
       }
 }
 
+TEST(DeepSpeed, PlansOfOffloadedStagesAreRight) {
+  for (const Strategy sharding : {Strategy::Zero1, Strategy::Zero2, Strategy::Zero3})
+    for (const int ranks : {1, 3})
+      for (const int micro_steps : {1, 2, 4}) {
+        Job job = zero_job(sharding, ranks, micro_steps);
+        job.strategy.deepspeed->offload_optimizer.device = OffloadDevice::Cpu;
+        if (sharding == Strategy::Zero3)
+          job.strategy.deepspeed->offload_param.device = OffloadDevice::Cpu;
+        plan_of(job);
+      }
+}
+
+TEST(DeepSpeed, WhatIsOffloadedIsInPinnedMemory) {
+  Job job = zero_job(Strategy::Zero3);
+  job.strategy.deepspeed->offload_optimizer.device = OffloadDevice::Cpu;
+  job.strategy.deepspeed->offload_param.device = OffloadDevice::Cpu;
+  const Plan plan = plan_of(job);
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.category == Category::OptimizerState || buffer.category == Category::Parameters) {
+      EXPECT_EQ(buffer.space, Space::Pinned) << buffer.name;
+    }
+  }
+}
+
 TEST(DeepSpeed, StageOneReducesInTheLastMicroStepOnly) {
   const Plan plan = plan_of(zero_job(Strategy::Zero1, 4, 3));
   EXPECT_TRUE(written<AllReduce>(plan, "micro.first").empty());
@@ -146,6 +170,13 @@ TEST(DeepSpeed, FrozenParametersAreNotReduced) {
 TEST(DeepSpeed, RefusesByNameWhatIsNotModelled) {
   Job job = zero_job(Strategy::Zero3);
   job.strategy.deepspeed->zero_hpz_partition_size = 2;
+  EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
+  job = zero_job(Strategy::Zero3);
+  job.strategy.deepspeed->offload_optimizer.device = OffloadDevice::Nvme;
+  EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
+  job = zero_job(Strategy::Zero2);
+  job.strategy.deepspeed->offload_optimizer.device = OffloadDevice::Cpu;
+  job.strategy.deepspeed->grad_accum_dtype = Dtype::Float32;
   EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
   job = zero_job(Strategy::Zero3);
   job.strategy.mixed_precision->buffer = Dtype::Float32;
