@@ -53,7 +53,7 @@ std::vector<Strategy> shardings_of(Engine engine) {
     case Engine::DeepSpeed: return {Ddp, Zero1, Zero2, Zero3};
     case Engine::Native: break;
   }
-  return {FullShard, ShardGradOp, NoShard, HybridShard, HybridShardZero2, Ddp};
+  return {FullShard, ShardGradOp, NoShard, HybridShard, HybridShardZero2, Ddp, Zero1, Zero2, Zero3};
 }
 
 void refuse_sharding_of_others(Engine engine, Strategy sharding) {

@@ -105,8 +105,8 @@ WrapPolicy::Kind wrap_policy_from(std::string_view name) {
 }
 
 Engine engine_for(Strategy sharding, Engine wanted) {
-  if (is_zero(sharding)) return Engine::DeepSpeed;
   if (wanted == Engine::Native) return wanted;
+  if (is_zero(sharding)) return Engine::DeepSpeed;
   if (sharding == Strategy::Ddp)
     return wanted == Engine::Replicate || wanted == Engine::DeepSpeed ? wanted : Engine::Ddp;
   if (sharding == Strategy::NoShard) return wanted == Engine::Fsdp1 ? wanted : Engine::Replicate;

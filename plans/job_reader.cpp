@@ -231,7 +231,6 @@ void read_other_engines(Fields& fields, StrategyJob& strategy) {
 }
 
 Engine default_engine(Strategy sharding, const GpuSpec& gpu, JobUse use) {
-  if (is_zero(sharding)) return Engine::DeepSpeed;
   if (use == JobUse::Run || gpu.is_cpu()) return Engine::Native;
   return engine_for(sharding, Engine::Fsdp2);
 }

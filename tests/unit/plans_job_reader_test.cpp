@@ -241,6 +241,7 @@ TEST(JobFile, ReadsWhatOtherEnginesLookAt) {
 model: {preset: gpt2, dtype: bfloat16}
 strategy:
   sharding: ZERO_3
+  engine: deepspeed
   framework_version: deepspeed 0.19.8
   use_orig_params: false
   mixed_precision: {param: float16}
