@@ -87,8 +87,7 @@ __global__ void position_embedding_kernel(ConstFloats x, ConstFloats weight, Flo
                                           std::int64_t sequence) {
   for_each_pack(out.size(), [&](Pack pack) {
     PackValues values = x.load(pack);
-    for_each_below(pack.count,
-                   [&](int i) { values[i] += weight[(pack.first + i) % sequence]; });
+    for_each_below(pack.count, [&](int i) { values[i] += weight[(pack.first + i) % sequence]; });
     out.store(pack, values);
   });
 }
