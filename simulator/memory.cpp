@@ -109,8 +109,10 @@ void play_allocations(const Plan& plan, const Issue& issue, std::size_t rank_cla
   const auto& [order, phases, times] = issue;
   MemoryReplay replay(plan, rank_class, times);
   Bytes peak = -1;
+  memory.host_bytes = replay.host();
   for (std::size_t p = 0; p < order.size(); ++p) {
     replay.issue(order[p]);
+    memory.host_bytes = std::max(*memory.host_bytes, replay.host());
     const Instruction& instruction = plan.instructions[order[p]];
     const Bytes allocated = replay.allocator().use().allocated;
     for (int phase = 0; phase < kRunPhases; ++phase) {

@@ -58,7 +58,7 @@ void MemoryReplay::issue(InstructionId id) {
 }
 
 void MemoryReplay::alloc(BufferId id, Stream stream) {
-  if (plan_.buffers[id].space != Space::Device) return;
+  if (plan_.buffers[id].space != Space::Device) return count_host(id, 1);
   const Seconds now = times_.issued.empty() ? 0 : times_.issued[position_];
   const auto block =
       allocator_.allocate(plan_.buffers[id].bytes(rank_class_), static_cast<int>(stream), now);
@@ -68,7 +68,7 @@ void MemoryReplay::alloc(BufferId id, Stream stream) {
 }
 
 void MemoryReplay::free(BufferId id, bool used_elsewhere) {
-  if (plan_.buffers[id].space != Space::Device) return;
+  if (plan_.buffers[id].space != Space::Device) return count_host(id, -1);
   if (blocks_[id] != CachingAllocator::kNoBlock) {
     if (used_elsewhere && !times_.reusable.empty())
       allocator_.release_after(blocks_[id], times_.reusable[position_]);
@@ -76,6 +76,11 @@ void MemoryReplay::free(BufferId id, bool used_elsewhere) {
       allocator_.release(blocks_[id]);
   }
   count(id, -1);
+}
+
+void MemoryReplay::count_host(BufferId id, Bytes sign) {
+  const Buffer& buffer = plan_.buffers[id];
+  if (buffer.space != Space::Disk) host_ += sign * buffer.bytes(rank_class_);
 }
 
 void MemoryReplay::count(BufferId id, Bytes sign) {

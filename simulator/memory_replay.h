@@ -38,6 +38,8 @@ class MemoryReplay {
 
   /// Bytes that were asked for, without the allocator's rounding.
   Bytes requested() const { return requested_; }
+  /// Bytes in the host's memory, pinned or not.
+  Bytes host() const { return host_; }
   const Categories& by_category() const { return by_category_; }
   const CachingAllocator& allocator() const { return allocator_; }
 
@@ -45,6 +47,7 @@ class MemoryReplay {
   void alloc(BufferId id, Stream stream);
   void free(BufferId id, bool used_elsewhere);
   void count(BufferId id, Bytes sign);
+  void count_host(BufferId id, Bytes sign);
 
   const Plan& plan_;
   const std::size_t rank_class_;
@@ -53,6 +56,7 @@ class MemoryReplay {
   CachingAllocator allocator_;
   std::vector<CachingAllocator::BlockId> blocks_;  // by buffer
   Bytes requested_ = 0;
+  Bytes host_ = 0;
   Categories by_category_{};
 };
 

@@ -156,6 +156,8 @@ std::string arena_text(const Report& report, const RankMemory& memory) {
     table.add({"allocated, peak", or_dash(memory.peak_allocated_bytes), "max_memory_allocated"});
     table.add({"reserved, peak", or_dash(memory.peak_reserved_bytes), "max_memory_reserved"});
   }
+  if (memory.host_bytes.value_or(0) > 0)
+    table.add({"on the host", or_dash(memory.host_bytes), "of one rank"});
   table.add({"device_context", or_dash(memory.device_context_bytes), ""});
   table.add({"communicator", or_dash(memory.communicator_bytes), ""});
   table.add({"library_workspace", or_dash(memory.library_workspace_bytes), ""});

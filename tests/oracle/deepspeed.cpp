@@ -29,15 +29,9 @@ constexpr Bytes kBookkeeping = 4096;  // step counts, norms and flags that Pytho
 std::map<std::string, Bytes> live_bytes(const Plan& plan, std::size_t rank_class) {
   MemoryReplay replay(plan, rank_class);
   std::map<std::string, Bytes> live;
-  Bytes on_host = 0;  // which the file's CPU did not tell apart
-  const auto add_host = [&](BufferId id, Bytes sign) {
-    const Buffer& buffer = plan.buffers[id];
-    if (buffer.space != Space::Device) on_host += sign * buffer.bytes(rank_class);
-  };
-  for (std::size_t b = 0; b < plan.buffers.size(); ++b)
-    if (plan.buffers[b].resident) add_host(static_cast<BufferId>(b), 1);
+  // Device and host are one memory there.
   const auto bytes = [&] {
-    return replay.requested() + on_host -
+    return replay.requested() + replay.host() -
            replay.by_category()[static_cast<std::size_t>(Category::Inputs)];
   };
   const auto run = [&](const ProgramItem& item, const std::string& step) {
@@ -45,10 +39,6 @@ std::map<std::string, Bytes> live_bytes(const Plan& plan, std::size_t rank_class
     for (std::int64_t pass = 0; pass < item.count; ++pass)
       for (InstructionId id = segment.first; id < segment.last; ++id) {
         replay.issue(id);
-        const Operation& operation = plan.instructions[id].operation;
-        const bool allocates = std::holds_alternative<Alloc>(operation);
-        if (allocates || std::holds_alternative<Free>(operation))
-          add_host(plan.instructions[id].writes[0].buffer, allocates ? 1 : -1);
         if (plan.instructions[id].phase != Phase::Optimizer) continue;
         Bytes& peak = live[step + ".peak_step"];
         peak = std::max(peak, bytes());
