@@ -181,10 +181,6 @@ TEST(DeepSpeed, RefusesByNameWhatIsNotModelled) {
   job = zero_job(Strategy::Zero3);
   job.strategy.mixed_precision->buffer = Dtype::Float32;
   EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
-  job = zero_job(Strategy::Zero3);
-  job.strategy.engine = Engine::Native;
-  job.strategy.profile = std::nullopt;
-  EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
   job = zero_job(Strategy::Zero1, 4, 2);
   job.training.gradient_accumulation.sync = GradientAccumulation::Sync::Every;
   EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
