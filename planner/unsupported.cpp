@@ -147,9 +147,11 @@ void refuse_unplanned(const Job& job) {
   const bool native = job.strategy.engine.value_or(Engine::Native) == Engine::Native;
   CpuOffload other = job.strategy.cpu_offload;
   if (native) other.optimizer = false;
+  if (job.strategy.engine == Engine::Fsdp2) other.params = false;
   if (other != CpuOffload{})
     fail_unsupported("strategy.cpu_offload", "to move these parts to the host",
-                     "{params: false, activations: false}, and optimizer: true with engine native");
+                     "optimizer with engine native, params with engine fsdp2; strategy.deepspeed "
+                     "has its own");
   // Stored and optimised in it, not only computed in it.
   if (native && job.model.dtype != Dtype::Float32)
     fail_unsupported("model.dtype", to_string(job.model.dtype),

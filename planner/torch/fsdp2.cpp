@@ -76,7 +76,11 @@ class Fsdp2 : public Engine {
   void prefetch_forward(int unit);
 
   void find_dtypes(ParamGroup& group) const;
-  std::vector<View> gather_inputs(const ParamGroup& group, StoragePtr& cast);
+  /// CPUOffloadPolicy: shards, their gradients and what the optimizer keeps are on the host.
+  bool offloads() const { return process_.job().strategy.cpu_offload.params; }
+  View on_device(const Param& param, StoragePtr& copy, Stream stream);
+  std::vector<View> gather_inputs(const ParamGroup& group, std::vector<StoragePtr>& held);
+  std::vector<View> gather_inputs_from_host(const ParamGroup& group, std::vector<StoragePtr>& held);
   void unshard(ParamGroup& group);
   void wait_for_unshard(ParamGroup& group);
   void copy_out(ParamGroup& group);
@@ -89,6 +93,7 @@ class Fsdp2 : public Engine {
   Tensors take_gradients(ParamGroup& group);
   void reduce(ParamGroup& group, Tensors gradients);
   StoragePtr reduced(ParamGroup& group, std::int64_t elems);
+  StoragePtr to_host(const ParamGroup& group, const StoragePtr& gradient, std::int64_t elems);
 
   View whole(const StoragePtr& storage) const { return host_.whole(storage); }
   Dtype dtype_of(const View& view) const { return host_.plan().buffers[view.buffer].dtype; }
@@ -115,7 +120,8 @@ Param Fsdp2::make_param(int index, int unit) {
   param.shard = whole(host_.resident({.name = param.name,
                                       .category = Category::Parameters,
                                       .elems = param.shard_elems,
-                                      .dtype = param.orig_dtype}));
+                                      .dtype = param.orig_dtype,
+                                      .space = offloads() ? Space::Pinned : Space::Device}));
   param.unsharded = host_.reserve({.name = param.name + ".unsharded",
                                    .category = Category::UnshardedParameters,
                                    .elems = param.shard_elems * mesh_.shard,
@@ -178,8 +184,8 @@ void Fsdp2::unshard(ParamGroup& group) {
   const UnitScope scope(host_, group.unit);  // it may be prefetched for another
   const bool small_group = group.state == ParamGroup::State::ShardedPostForward;
   const std::int64_t ranks = small_group ? mesh_.span : mesh_.shard;
-  StoragePtr cast;
-  const std::vector<View> shards = gather_inputs(group, cast);
+  std::vector<StoragePtr> held;
+  const std::vector<View> shards = gather_inputs(group, held);
   std::map<Dtype, std::int64_t> elems;
   for (const View& shard : shards)
     elems[dtype_of(shard)] += shard.elems;
@@ -206,9 +212,47 @@ void Fsdp2::unshard(ParamGroup& group) {
               AllGather{small_group ? Group::Span : Group::Shard}, shards, parts);
 }
 
-/// What is gathered, of every parameter. With mixed precision `cast` holds those that are cast
-/// (_get_param_all_gather_inputs).
-std::vector<View> Fsdp2::gather_inputs(const ParamGroup& group, StoragePtr& cast) {
+/// The shard, or a copy of one that is on the host.
+View Fsdp2::on_device(const Param& param, StoragePtr& copy, Stream stream) {
+  if (!offloads()) return param.shard;
+  copy = host_.allocate({.name = param.name + ".to_device",
+                         .category = Category::CommunicationBuffers,
+                         .elems = param.shard.elems,
+                         .dtype = param.orig_dtype,
+                         .stream = stream});
+  host_.issue(param.name + ".to_device", stream, Copy{}, {param.shard}, {whole(copy)});
+  return whole(copy);
+}
+
+/// FSDPParam.all_gather_inputs: each by itself, copied to the device and then cast.
+std::vector<View> Fsdp2::gather_inputs_from_host(const ParamGroup& group,
+                                                 std::vector<StoragePtr>& held) {
+  std::vector<View> inputs;
+  for (const Param& param : group.params) {
+    if (param.post_forward) {
+      inputs.push_back(whole(param.post_forward));
+      continue;
+    }
+    StoragePtr& copy = held.emplace_back();
+    inputs.push_back(on_device(param, copy, Stream::AllGather));
+    if (param.dtype == param.orig_dtype) continue;
+    const StoragePtr cast = host_.allocate({.name = param.name + ".all_gather.input",
+                                            .category = Category::CommunicationBuffers,
+                                            .elems = param.shard.elems,
+                                            .dtype = param.dtype,
+                                            .stream = Stream::AllGather});
+    host_.issue(param.name + ".all_gather.cast", Stream::AllGather,
+                Compute{Kernel::Elementwise, {}}, {inputs.back()}, {whole(cast)});
+    inputs.back() = whole(cast);
+    copy = cast;
+  }
+  return inputs;
+}
+
+/// What is gathered, of every parameter; `held`: what copies of it are in, with mixed precision
+/// those that are cast (_get_param_all_gather_inputs).
+std::vector<View> Fsdp2::gather_inputs(const ParamGroup& group, std::vector<StoragePtr>& held) {
+  if (offloads()) return gather_inputs_from_host(group, held);
   std::vector<View> inputs;
   std::vector<View> from;
   std::int64_t elems = 0;
@@ -221,11 +265,12 @@ std::vector<View> Fsdp2::gather_inputs(const ParamGroup& group, StoragePtr& cast
     dtype = param.dtype;
   }
   if (elems == 0) return inputs;
-  cast = host_.allocate({.name = group.name + ".all_gather.input",
-                         .category = Category::CommunicationBuffers,
-                         .elems = elems,
-                         .dtype = dtype,
-                         .stream = Stream::AllGather});
+  const StoragePtr cast =
+      held.emplace_back(host_.allocate({.name = group.name + ".all_gather.input",
+                                        .category = Category::CommunicationBuffers,
+                                        .elems = elems,
+                                        .dtype = dtype,
+                                        .stream = Stream::AllGather}));
   host_.issue(group.name + ".all_gather.cast", Stream::AllGather, Compute{Kernel::Elementwise, {}},
               from, {whole(cast)});
   std::int64_t at = 0;
@@ -243,14 +288,16 @@ void Fsdp2::copy_out(ParamGroup& group) {
   std::vector<View> to;
   std::map<Dtype, std::int64_t> at;
   for (Param& param : group.params) {
+    StoragePtr copy;
     StoragePtr cast;
+    const View shard = mesh_.shard == 1 ? on_device(param, copy, Stream::Compute) : param.shard;
     if (mesh_.shard == 1 && param.dtype != param.orig_dtype) {
       cast = host_.allocate({.name = param.name + ".cast",
                              .category = Category::CommunicationBuffers,
                              .elems = param.shard_elems,
                              .dtype = param.dtype});
-      host_.issue(param.name + ".cast", Stream::Compute, Compute{Kernel::Elementwise, {}},
-                  {param.shard}, {whole(cast)});
+      host_.issue(param.name + ".cast", Stream::Compute, Compute{Kernel::Elementwise, {}}, {shard},
+                  {whole(cast)});
     }
     param.unsharded->allocate();
     const View into = whole(param.unsharded);
@@ -260,7 +307,7 @@ void Fsdp2::copy_out(ParamGroup& group) {
       to.push_back(into);
       place += into.elems;
     } else {
-      host_.issue(param.name + ".copy", Stream::Compute, Copy{}, {cast ? whole(cast) : param.shard},
+      host_.issue(param.name + ".copy", Stream::Compute, Copy{}, {cast ? whole(cast) : shard},
                   {into});
     }
   }
@@ -436,13 +483,27 @@ void Fsdp2::reduce(ParamGroup& group, Tensors gradients) {
   // A loop variable of foreach_reduce holds the last gradient until it returns.
   gradients.erase(gradients.begin(), gradients.end() - 1);
   StoragePtr output = reduced(group, elems);
+  if (offloads()) output = to_host(group, output, elems);
   if (!group.sharded_gradient) {
     group.sharded_gradient = std::move(output);
     return;
   }
   const View sum = whole(group.sharded_gradient);
-  host_.issue(group.name + ".grad.add", Stream::ReduceScatter, Compute{Kernel::Add, {}},
-              {sum, whole(output)}, {sum});
+  const Stream stream = offloads() ? Stream::Host : Stream::ReduceScatter;
+  host_.issue(group.name + ".grad.add", stream, Compute{Kernel::Add, {}}, {sum, whole(output)},
+              {sum});
+}
+
+StoragePtr Fsdp2::to_host(const ParamGroup& group, const StoragePtr& gradient, std::int64_t elems) {
+  StoragePtr copy = host_.allocate({.name = group.name + ".grad.on_host",
+                                    .category = Category::Gradients,
+                                    .elems = elems,
+                                    .dtype = group.orig_dtype,
+                                    .stream = Stream::ReduceScatter,
+                                    .space = Space::Pinned});
+  host_.issue(group.name + ".grad.to_host", Stream::ReduceScatter, Copy{}, {whole(gradient)},
+              {whole(copy)});
+  return copy;
 }
 
 /// What the ranks' inputs are reduced to, in the dtype of the parameters.

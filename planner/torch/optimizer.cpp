@@ -21,13 +21,17 @@ StoragePtr Optimizer::allocate(const Trained& trained, std::string_view what, Ca
                          .elems = *std::ranges::max_element(trained.class_elems),
                          .dtype = parameter.dtype,
                          .class_elems = trained.class_elems,
-                         .space = parameter.space});
+                         .space = space_of(trained)});
 }
 
-/// What is in the host's memory, the host updates.
-Stream Optimizer::stream_of(const Trained& trained) const {
+/// What is in the host's memory, the host updates; torch.zeros_like() does not pin.
+Space Optimizer::space_of(const Trained& trained) const {
   const Space space = host_.plan().buffers[trained.parameter.buffer].space;
-  return space == Space::Device ? Stream::Compute : Stream::Host;
+  return space == Space::Device ? Space::Device : Space::Host;
+}
+
+Stream Optimizer::stream_of(const Trained& trained) const {
+  return space_of(trained) == Space::Device ? Stream::Compute : Stream::Host;
 }
 
 void Optimizer::make_state(const Trained& one) {
@@ -42,7 +46,7 @@ void Optimizer::make_state(const Trained& one) {
          .category = Category::OptimizerState,
          .elems = one.class_tensors.empty() ? 1 : *std::ranges::max_element(one.class_tensors),
          .class_elems = one.class_tensors,
-         .space = host_.plan().buffers[one.parameter.buffer].space});
+         .space = space_of(one)});
   for (const StoragePtr& tensor : state.tensors)
     if (tensor)
       host_.issue(fmt::format("{}.zero", one.name), stream_of(one), Fill{0}, {},

@@ -25,6 +25,7 @@ class Optimizer {
   };
 
   int moments() const;
+  Space space_of(const Trained& trained) const;
   Stream stream_of(const Trained& trained) const;
   void make_state(const Trained& trained);
   StoragePtr allocate(const Trained& trained, std::string_view what, Category category);

@@ -102,6 +102,7 @@ void set_strategy(const json& config, StrategyJob& strategy) {
         .param = Dtype::BFloat16,
         .reduce = precision == "bf16_bf16reduce" ? Dtype::BFloat16 : Dtype::Float32,
         .buffer = Dtype::Float32};
+  strategy.cpu_offload.params = config.value("offload", false);
   strategy.use_orig_params = config.value("use_orig_params", false);
   strategy.ddp.gradient_as_bucket_view = config.value("gradient_as_bucket_view", false);
   strategy.ddp.bucket_cap_mb = config.value("bucket_cap_mb", 25.0);
@@ -176,7 +177,7 @@ void refuse_values(const json& config) {
       throw InputError(fmt::format("{}: {} is not supported yet", key, config.at(key).dump()));
   };
   expect("kernel", {"flash"});
-  for (const char* key : {"outputs_kept", "dropout", "padding", "leaf_wrap", "offload"})
+  for (const char* key : {"outputs_kept", "dropout", "padding", "leaf_wrap"})
     if (config.contains(key)) throw InputError(fmt::format("{} is not supported yet", key));
   expect("ce", {"plain", "chunked_ckpt"});
   expect("clip", {"foreach", "forloop"});

@@ -286,10 +286,28 @@ TEST(TorchEngines, CompileFusesWhatLiesBetweenProductsAndNothingElse) {
   EXPECT_GT(fused, 10);
 }
 
+TEST(Fsdp2, OffloadsShardsGradientsAndStateToTheHost) {
+  for (const int ranks : {1, 4}) {
+    Job job = torch_job(Engine::Fsdp2, Strategy::FullShard, ranks);
+    job.strategy.cpu_offload.params = true;
+    job.strategy.mixed_precision = {.param = Dtype::BFloat16};
+    job.training.gradient_accumulation.steps = 3;
+    const Plan plan = plan_of(job);
+    for (const Buffer& buffer : plan.buffers) {
+      if (buffer.category == Category::Parameters || buffer.category == Category::OptimizerState) {
+        EXPECT_NE(buffer.space, Space::Device) << buffer.name;
+      }
+    }
+  }
+}
+
 TEST(TorchEngines, RefuseByNameWhatTheyDoNotModel) {
   Job job = torch_job(Engine::Fsdp2, Strategy::Ddp);
   EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
   job = torch_job(Engine::DeepSpeed, Strategy::FullShard);
+  EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
+  job = torch_job(Engine::Fsdp1, Strategy::FullShard);
+  job.strategy.cpu_offload.params = true;
   EXPECT_THROW(make_plan(job, testing::tiny_llama({})), InputError);
   job = torch_job(Engine::Fsdp2, Strategy::FullShard);
   job.strategy.profile = Profile::Cuda;
