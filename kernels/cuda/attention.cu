@@ -99,12 +99,11 @@ __device__ void load_tile(Shared<kDim>& shared, const ConstFloats& x, const Vect
   __syncthreads();
 }
 
-/// The vector of the warp's own row, which only its lanes read.
+/// The vector of the warp's own row, for its lanes to read once a tile is loaded.
 __device__ void load_row(float* to, const ConstFloats& x, const Vectors& vectors,
                          std::int64_t token, const AttentionShape& shape) {
   for (int d = lane_of_warp(); d < shape.head_dim; d += kWarp)
     to[d] = token < shape.time ? x[vectors.of(token) + d] : 0.0F;
-  __syncwarp();
 }
 
 /// The product of a row's vector and this lane's vector of the tile.
@@ -122,10 +121,10 @@ struct Sums {
   static constexpr int kChannels = (kDim + kWarp - 1) / kWarp;
   float value[kChannels] = {};
 
-  /// Adds the tile's vectors times the weights of the lanes.
+  /// Adds the tile's vectors times the weights of the lanes. Between two calls a tile is loaded, so
+  /// that the weights of the last one have been read.
   __device__ void add(Shared<kDim>& shared, float weight, const AttentionShape& shape) {
     float* weights = shared.weight[warp_of_block()];
-    __syncwarp();  // the last weights' readers are done
     weights[lane_of_warp()] = weight;
     __syncwarp();
     for (int token = 0; token < kWarp; ++token)

@@ -33,8 +33,8 @@ def run(*command, patience=None):
         done = subprocess.run([str(c) for c in command], capture_output=True, text=True,
                               check=False, timeout=patience)
         return done.returncode, done.stdout + done.stderr
-    except subprocess.TimeoutExpired:
-        return None, ""
+    except subprocess.TimeoutExpired as late:
+        return None, (late.stdout or b"").decode()
 
 
 def build(folder, program):

@@ -38,10 +38,6 @@ MUTATIONS = {
         KERNELS, ATTENTION, "  __syncthreads();  // the last tile's readers are done\n", ""),
     "attention: a tile is read while it is loaded": (
         KERNELS, ATTENTION, ": 0.0F;\n  __syncthreads();\n", ": 0.0F;\n"),
-    "attention: a row is read while it is loaded": (
-        KERNELS, ATTENTION, ": 0.0F;\n  __syncwarp();\n", ": 0.0F;\n"),
-    "attention: weights are written while they are read": (
-        KERNELS, ATTENTION, "    __syncwarp();  // the last weights' readers are done\n", ""),
     "attention: weights are read while they are written": (
         KERNELS, ATTENTION, "= weight;\n    __syncwarp();\n", "= weight;\n"),
     # masks and bounds
@@ -59,7 +55,7 @@ MUTATIONS = {
         "reinterpret_cast<std::uintptr_t>(address) % 2 == 0"),
     "bfloat16 pairs swapped": (KERNELS, FLOATS, "std::bit_cast<float>(pairs[i] << 16)",
                                "std::bit_cast<float>(pairs[i] & 0xffff0000U)"),
-    "norms: a row too many": (KERNELS, NORMS, "row < elems / channels ? row : -1", "row"),
+    "norms: a row too many": (KERNELS, NORMS, "row < elems / channels ? row : -1", "row <= elems / channels ? row : -1"),
     "norms: a channel too few": (KERNELS, NORMS, "c < channels; c += kWarp", "c < channels - 1; c += kWarp"),
     "column sums: a row too few": (KERNELS, NORMS, "row < rows; row += kWarps", "row < rows - 1; row += kWarps"),
     "attention sees the next token": (KERNELS, ATTENTION, "key <= query &&", "key <= query + 1 &&"),
@@ -89,8 +85,8 @@ MUTATIONS = {
                                "token > shape.batch * shape.time"),
     "fill and sums: an element too many": (
         KERNELS, OPTIMIZER, "i < x.size(); i += threads", "i <= x.size(); i += threads"),
-    "pattern: a word too many": (KERNELS, MEMORY, "if (i >= words_of(memory)) return;",
-                                 "if (i > words_of(memory)) return;"),
+    "pattern: a word too few": (KERNELS, MEMORY, "if (i >= words_of(memory)) return;",
+                                "if (i >= words_of(memory) - 1) return;"),
     "positions: an element shifted": (KERNELS, ELEMENTWISE, "(pack.first + i) % sequence",
                                       "(pack.first + i + 1) % sequence"),
     # events, streams, memory
