@@ -5,8 +5,8 @@ list(TRANSFORM SHARDPLAN_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda
 list(TRANSFORM SHARDPLAN_CUDA_KERNELS APPEND .cu)
 set(SHARDPLAN_CUDA_SOURCES
   kernels/cuda/check.cpp kernels/cuda/linear.cpp
-  runtime/cuda/cuda_device.cpp runtime/cuda/cuda_kernels.cpp runtime/cuda/local_collectives.cpp
-  runtime/cuda/nccl_communicator.cpp  runtime/cuda/plugin.cpp)
+  runtime/cuda/cuda_device.cpp runtime/cuda/cuda_kernels.cpp runtime/cuda/device_communicator.cpp
+  runtime/cuda/local_collectives.cpp runtime/cuda/nccl_communicator.cpp runtime/cuda/plugin.cpp)
 list(TRANSFORM SHARDPLAN_CUDA_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
 
 # shardplan_cuda_plugin(TARGET): a library of those that is opened at run time; nothing but its entry

@@ -41,8 +41,7 @@ const DeviceKind& open_cuda() {
     if (std::filesystem::exists(folder / kCudaLibrary)) return open_plugin(folder / kCudaLibrary);
   throw SystemError(
       "this build has no CUDA: configure it with -DSHARDPLAN_CUDA=on, where nvcc, cuBLASLt and "
-      "NCCL "
-      "are");
+      "NCCL are");
 }
 
 }  // namespace shardplan

@@ -20,11 +20,6 @@ constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 /// Operands pass through pinned memory in parts of this size.
 constexpr std::size_t kPartBytes = std::size_t{64} << 20;
 
-template <typename T>
-std::span<T> elements(const Operand& operand) {
-  return {reinterpret_cast<T*>(operand.data), static_cast<std::size_t>(operand.elems)};
-}
-
 }  // namespace
 
 int device_count() {

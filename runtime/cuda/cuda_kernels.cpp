@@ -24,11 +24,6 @@ Floats floats(const Operand& operand) {
 
 namespace {
 
-template <typename T>
-std::span<T> elements(const Operand& operand) {
-  return {reinterpret_cast<T*>(operand.data), static_cast<std::size_t>(operand.elems)};
-}
-
 struct Call : LaunchArguments {
   Call(const KernelContext& with, const Launch& launched)
       : LaunchArguments(launched), context(with), stream(with.stream) {}

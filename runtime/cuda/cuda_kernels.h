@@ -29,5 +29,9 @@ std::string missing_kernel(Kernel kernel, const Attributes& attributes);
 /// The operand as kernels see it.
 ConstFloats const_floats(const Operand& operand);
 Floats floats(const Operand& operand);
+template <typename T>
+std::span<T> elements(const Operand& operand) {
+  return {reinterpret_cast<T*>(operand.data), static_cast<std::size_t>(operand.elems)};
+}
 
 }  // namespace shardplan::cuda

@@ -1,7 +1,6 @@
 #include "runtime/cuda/local_collectives.h"
 
 #include "kernels/cuda/kernels.h"
-#include "plans/error.h"
 #include "runtime/cuda/cuda_kernels.h"
 
 namespace shardplan::cuda {
@@ -26,37 +25,24 @@ void multiply(std::span<const std::byte> x, Dtype dtype, double factor, std::spa
 
 }  // namespace
 
-void LocalCollectives::all_gather(Stream stream, Group group, std::span<const std::byte> shard,
-                                  std::span<std::byte> full) {
-  if (stream == Stream::Host) return host_.all_gather(stream, group, shard, full);
-  shardplan::check(full.size() == shard.size() * size(group),
-                   "the gathered buffer holds every shard");
+void LocalCollectives::gather(Stream stream, Group, std::span<const std::byte> shard,
+                              std::span<std::byte> full) {
   for (std::size_t at = 0; at < full.size(); at += shard.size())
     check(cudaMemcpyAsync(full.data() + at, shard.data(), shard.size(), cudaMemcpyDeviceToDevice,
-                          device_.stream(stream)),
+                          device().stream(stream)),
           "copy");
 }
 
-void LocalCollectives::reduce_scatter(Stream stream, Group group, Dtype dtype,
-                                      std::span<const std::byte> full, std::span<std::byte> shard,
-                                      double pre_scale, double post_scale) {
-  if (stream == Stream::Host)
-    return host_.reduce_scatter(stream, group, dtype, full, shard, pre_scale, post_scale);
+void LocalCollectives::sum_shards(Stream stream, Group group, Dtype dtype,
+                                  std::span<const std::byte> full, std::span<std::byte> shard,
+                                  double scale) {
   multiply(full.subspan(place(group) * shard.size(), shard.size()), dtype,
-           pre_scale * post_scale * static_cast<double>(size(group)), shard,
-           device_.stream(stream));
+           scale * static_cast<double>(size(group)), shard, device().stream(stream));
 }
 
-void LocalCollectives::all_reduce(Stream stream, Group group, Dtype dtype,
-                                  std::span<std::byte> data, double pre_scale, double post_scale) {
-  if (stream == Stream::Host)
-    return host_.all_reduce(stream, group, dtype, data, pre_scale, post_scale);
-  multiply(data, dtype, pre_scale * post_scale * static_cast<double>(size(group)), data,
-           device_.stream(stream));
-}
-
-void LocalCollectives::broadcast(Stream stream, Group group, std::span<std::byte> data, int root) {
-  if (stream == Stream::Host) host_.broadcast(stream, group, data, root);
+void LocalCollectives::sum(Stream stream, Group group, Dtype dtype, std::span<std::byte> data,
+                           double scale) {
+  multiply(data, dtype, scale * static_cast<double>(size(group)), data, device().stream(stream));
 }
 
 }  // namespace shardplan::cuda

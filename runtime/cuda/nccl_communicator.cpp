@@ -34,7 +34,7 @@ std::size_t elems_of(std::span<const std::byte> data, Dtype dtype) {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(Communicator& host, CudaDevice& device, Seconds timeout_s)
-    : host_(host), device_(device), timeout_s_(timeout_s) {
+    : DeviceCommunicator(host, device), timeout_s_(timeout_s) {
   device.watch([this] { expect_peers(); });
 }
 
@@ -49,7 +49,7 @@ void NcclCommunicator::settle(ncclResult_t result, ncclComm_t comm, const char* 
   while (result == ncclInProgress) {
     if (ncclCommGetAsyncError(comm, &result) != ncclSuccess) result = ncclInvalidArgument;
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    if (device_.is_stopped()) throw SystemError("the device was stopped");
+    if (device().is_stopped()) throw SystemError("the device was stopped");
     if (taken.count() > timeout_s_)
       throw SystemError(
           fmt::format("NCCL: not all ranks came to {} within {} s", what, timeout_s_));
@@ -62,7 +62,7 @@ ncclComm_t NcclCommunicator::connect(Group group) {
   ncclUniqueId id{};
   if (place(group) == 0 && ncclGetUniqueId(&id) != ncclSuccess)
     throw SystemError("NCCL cannot start");
-  host_.broadcast(Stream::Host, group, std::as_writable_bytes(std::span(&id, 1)), 0);
+  host().broadcast(Stream::Host, group, std::as_writable_bytes(std::span(&id, 1)), 0);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // or a rank that does not come would hold this one up for ever
   ncclComm_t made = nullptr;
@@ -79,7 +79,7 @@ NcclCommunicator::Comm& NcclCommunicator::comm(Stream stream, Group group) {
 }
 
 /// The sum of what ranks bring, times a factor.
-ncclRedOp_t NcclCommunicator::sum(Comm& comm, ncclDataType_t type, double factor) {
+ncclRedOp_t NcclCommunicator::operation(Comm& comm, ncclDataType_t type, double factor) {
   if (factor == 1) return ncclSum;
   const auto [found, is_new] = comm.sums.try_emplace({type, factor}, ncclSum);
   if (!is_new) return found->second;
@@ -94,47 +94,38 @@ ncclRedOp_t NcclCommunicator::sum(Comm& comm, ncclDataType_t type, double factor
   return found->second;
 }
 
-void NcclCommunicator::all_gather(Stream stream, Group group, std::span<const std::byte> shard,
-                                  std::span<std::byte> full) {
-  if (stream == Stream::Host) return host_.all_gather(stream, group, shard, full);
-  shardplan::check(full.size() == shard.size() * size(group),
-                   "the gathered buffer holds every shard");
+void NcclCommunicator::gather(Stream stream, Group group, std::span<const std::byte> shard,
+                              std::span<std::byte> full) {
   const ncclComm_t own = comm(stream, group).handle;
-  settle(
-      ncclAllGather(shard.data(), full.data(), shard.size(), ncclInt8, own, device_.stream(stream)),
-      own, "gather");
+  settle(ncclAllGather(shard.data(), full.data(), shard.size(), ncclInt8, own,
+                       device().stream(stream)),
+         own, "gather");
 }
 
-void NcclCommunicator::reduce_scatter(Stream stream, Group group, Dtype dtype,
-                                      std::span<const std::byte> full, std::span<std::byte> shard,
-                                      double pre_scale, double post_scale) {
-  if (stream == Stream::Host)
-    return host_.reduce_scatter(stream, group, dtype, full, shard, pre_scale, post_scale);
-  shardplan::check(full.size() == shard.size() * size(group),
-                   "the scattered buffer holds every shard");
+void NcclCommunicator::sum_shards(Stream stream, Group group, Dtype dtype,
+                                  std::span<const std::byte> full, std::span<std::byte> shard,
+                                  double scale) {
   Comm& own = comm(stream, group);
-  const ncclRedOp_t op = sum(own, type_of(dtype), pre_scale * post_scale);
+  const ncclRedOp_t op = operation(own, type_of(dtype), scale);
   settle(ncclReduceScatter(full.data(), shard.data(), elems_of(shard, dtype), type_of(dtype), op,
-                           own.handle, device_.stream(stream)),
+                           own.handle, device().stream(stream)),
          own.handle, "reduce and scatter");
 }
 
-void NcclCommunicator::all_reduce(Stream stream, Group group, Dtype dtype,
-                                  std::span<std::byte> data, double pre_scale, double post_scale) {
-  if (stream == Stream::Host)
-    return host_.all_reduce(stream, group, dtype, data, pre_scale, post_scale);
+void NcclCommunicator::sum(Stream stream, Group group, Dtype dtype, std::span<std::byte> data,
+                           double scale) {
   Comm& own = comm(stream, group);
-  const ncclRedOp_t op = sum(own, type_of(dtype), pre_scale * post_scale);
+  const ncclRedOp_t op = operation(own, type_of(dtype), scale);
   settle(ncclAllReduce(data.data(), data.data(), elems_of(data, dtype), type_of(dtype), op,
-                       own.handle, device_.stream(stream)),
+                       own.handle, device().stream(stream)),
          own.handle, "reduce");
 }
 
-void NcclCommunicator::broadcast(Stream stream, Group group, std::span<std::byte> data, int root) {
-  if (stream == Stream::Host) return host_.broadcast(stream, group, data, root);
+void NcclCommunicator::send_to_all(Stream stream, Group group, std::span<std::byte> data,
+                                   int root) {
   const ncclComm_t own = comm(stream, group).handle;
   settle(ncclBroadcast(data.data(), data.data(), data.size(), ncclInt8, root, own,
-                       device_.stream(stream)),
+                       device().stream(stream)),
          own, "broadcast");
 }
 

@@ -103,8 +103,8 @@ MUTATIONS = {
     "pinned memory overwritten while it is copied": (
         RUNTIME, DEVICE, "  if (slot.used) wait_for(slot.done);\n", ""),
     "collectives on the compute stream": (
-        RUNTIME, NCCL, "shard.size(), ncclInt8, own, device_.stream(stream))",
-        "shard.size(), ncclInt8, own, device_.stream(Stream::Compute))"),
+        RUNTIME, NCCL, "shard.size(), ncclInt8, own,\n                       device().stream(stream))",
+        "shard.size(), ncclInt8, own, device().stream(Stream::Compute))"),
     "sums not averaged": (RUNTIME, NCCL, "if (factor == 1) return ncclSum;", "return ncclSum;"),
     "a failed rank leaves its peers waiting": (
         RUNTIME, "runtime/rank.cpp", "  if (own_communicator_ && !finished_) own_communicator_->abort(\"the job has failed\");\n", ""),
