@@ -103,15 +103,14 @@ void refuse_zero_options(const DeepSpeedOptions& options) {
 }
 
 void refuse_for_deepspeed(const Job& job) {
-  const Strategy sharding = job.strategy.sharding;
-  refuse_zero_options(job.strategy.deepspeed.value_or(DeepSpeedOptions{}));
+  const DeepSpeedOptions options = job.strategy.deepspeed.value_or(DeepSpeedOptions{});
+  refuse_zero_options(options);
   const auto& precision = job.strategy.mixed_precision;
   if (precision && precision->buffer != precision->param)
     fail_unsupported("strategy.mixed_precision.buffer",
                      fmt::format("{} beside parameters in {} (torch_autocast)",
                                  to_string(precision->buffer), to_string(precision->param)),
                      "that of param");
-  const DeepSpeedOptions options = job.strategy.deepspeed.value_or(DeepSpeedOptions{});
   const Dtype dtype = precision ? precision->param : job.model.dtype;
   if (keeps_flat_gradients(job.strategy) &&
       options.offload_optimizer.device != OffloadDevice::None &&
@@ -119,12 +118,14 @@ void refuse_for_deepspeed(const Job& job) {
     fail_unsupported("strategy.deepspeed.grad_accum_dtype",
                      "another dtype than the model's with offload_optimizer", "null, or stage 3");
   const GradientAccumulation& accumulation = job.training.gradient_accumulation;
-  const bool every = sharding == Strategy::Zero2 || sharding == Strategy::Zero3;
-  if (accumulation.steps > 1 && (accumulation.sync == GradientAccumulation::Sync::Every) != every)
+  const GradientAccumulation::Sync usual = usual_sync(job.strategy);
+  if (accumulation.steps > 1 && accumulation.sync != usual)
     throw FieldError(
         "training.gradient_accumulation.sync",
-        fmt::format("with {} DeepSpeed reduces at {}; expected {}", to_string(sharding),
-                    every ? "every micro-step" : "the last one", every ? "every" : "last"));
+        fmt::format(
+            "with {} DeepSpeed reduces at {}; expected {}", to_string(job.strategy.sharding),
+            usual == GradientAccumulation::Sync::Every ? "every micro-step" : "the last one",
+            to_string(usual)));
 }
 
 void refuse_for_engine(const Job& job) {

@@ -12,6 +12,10 @@ namespace shardplan {
 
 class Fields;
 
+/// Elements of which the part of a rank in a flat buffer of stages 1 and 2 is a multiple:
+/// nccl_start_alignment_factor of deepspeed/runtime/zero/stage_1_and_2.py.
+constexpr std::int64_t kNcclStartAlignment = 2;
+
 /// Where DeepSpeed keeps parameters or optimizer state.
 enum class OffloadDevice { None, Cpu, Nvme };
 /// "none", "cpu", "nvme".

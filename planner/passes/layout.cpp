@@ -103,7 +103,7 @@ LayoutRules rules_of(const Job& job) {
     rules.per_parameter = strategy.sharding == Strategy::Zero3;
     rules.by_rows = false;
     rules.sorted = rules.per_parameter;
-    rules.aligned_shards = rules.per_parameter ? 1 : 2;  // nccl_start_alignment_factor
+    rules.aligned_shards = rules.per_parameter ? 1 : kNcclStartAlignment;
     return rules;
   }
   if (rules.per_parameter || (fsdp1 && !strategy.use_orig_params)) return rules;

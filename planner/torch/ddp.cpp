@@ -276,8 +276,7 @@ std::vector<Trained> Ddp::trained() const {
   for (const Param& param : params_)
     if (param.tensor.requires_grad)
       all.push_back({param.name, param.tensor.view(), param.gradient.view(),
-                     std::vector<std::int64_t>(process_.plan().classes.size(), param.tensor.elems),
-                     -1});
+                     process_.alike(param.tensor.elems), -1});
   return all;
 }
 

@@ -23,6 +23,10 @@ struct Process {
 
   const Plan& plan() const { return host.plan(); }
   const Job& job() const { return plan().job; }
+  /// The same number of elements in every rank class.
+  std::vector<std::int64_t> alike(std::int64_t elems) const {
+    return std::vector<std::int64_t>(plan().classes.size(), elems);
+  }
 };
 
 /// A tensor that the optimizer updates, and its gradient.

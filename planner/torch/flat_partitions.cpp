@@ -5,12 +5,6 @@
 #include "plans/units.h"
 
 namespace shardplan::torch {
-namespace {
-
-constexpr std::int64_t kAlignment = 2;  // nccl_start_alignment_factor, per rank
-
-}  // namespace
-
 FlatPartitions::FlatPartitions(const Process& process, bool round_robin,
                                std::int64_t aligned_elems) {
   const auto& parameters = process.model.parameters;
@@ -30,7 +24,7 @@ FlatPartitions::FlatPartitions(const Process& process, bool round_robin,
     sizes_[index] = parameters[index].elements();
     valid_ = at_[index] + sizes_[index];
   }
-  elems_ = round_up(valid_, kAlignment * world);
+  elems_ = round_up(valid_, kNcclStartAlignment * world);
   partition_ = elems_ / world;
   for (const RankClass& ranks : process.plan().classes) {
     std::int64_t largest = ranks.first;

@@ -87,7 +87,7 @@ std::vector<Trained> Zero0::trained() const {
     const Param& param = params_[trained_[i]];
     all.push_back({param.name, has_masters() ? whole(masters_[i]) : param.tensor.view(),
                    has_masters() ? whole(gradients_[i]) : param.gradient.view(),
-                   std::vector<std::int64_t>(process_.plan().classes.size(), param.elems()), 0});
+                   process_.alike(param.elems()), 0});
   }
   return all;
 }
@@ -173,7 +173,7 @@ std::vector<Trained> Bf16Optimizer::trained() const {
   return {{"fp32_partition",
            whole(flat_.master),
            {gradients_->buffer(), 0, layout_.partition()},
-           std::vector<std::int64_t>(process_.plan().classes.size(), layout_.partition()),
+           process_.alike(layout_.partition()),
            0}};
 }
 

@@ -332,7 +332,7 @@ void Zero12::add_kept() {
 std::vector<Trained> Zero12::trained() const {
   return {{"fp32_partition", whole(flat_.master),
            whole(offloads() ? host_buffers_.gradient : gradient_),
-           std::vector<std::int64_t>(process_.plan().classes.size(), layout_.partition()), 0}};
+           process_.alike(layout_.partition()), 0}};
 }
 
 /// The host updates its part, and that goes to the device.

@@ -392,14 +392,14 @@ void Zero3::end_backward() {
 std::vector<Trained> Zero3::trained() const {
   const SubGroup& group = sub_groups_[updated_];
   return {{fmt::format("fp32_partition.{}", updated_), part(master_, group),
-           offloads() ? part(host_gradient_, group) : whole(gradient_),
-           std::vector<std::int64_t>(process_.plan().classes.size(), group.elems), -1}};
+           offloads() ? part(host_gradient_, group) : whole(gradient_), process_.alike(group.elems),
+           -1}};
 }
 
 void Zero3::step(Optimizer& optimizer) {
   coordinator_->release_all();
   at_boundary_ = false;
-  const std::vector<std::int64_t> largest(process_.plan().classes.size(), largest_shard_);
+  const std::vector<std::int64_t> largest = process_.alike(largest_shard_);
   for (const SubGroup& group : sub_groups_)
     offloads() ? reduce_host_norm()
                : compute_norm({part(gradient_shards_, group)}, largest, Dtype::Float64);
