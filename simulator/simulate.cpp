@@ -59,10 +59,16 @@ Simulation ordered(const Plan& plan, const std::vector<InstructionCost>& costs,
   return simulation;
 }
 
+/// Runs what has not run yet.
+void run(Simulation& simulation) {
+  if (simulation.intervals.empty())
+    simulation.intervals = run_events(simulation.plan, simulation.costs, simulation.order);
+}
+
 Simulation run(const Plan& plan, const std::vector<InstructionCost>& costs,
                std::int64_t most_passes) {
   Simulation simulation = ordered(plan, costs, most_passes);
-  simulation.intervals = run_events(plan, costs, simulation.order);
+  run(simulation);
   return simulation;
 }
 
@@ -155,17 +161,19 @@ StepSums extrapolated(const StepSums& less, const StepSums& more, double times) 
 }
 
 /// Events repeat once the passes of a loop do, so that a long loop need not be run to its end. One
-/// whose passes go on to differ is.
-StepSums steady_sums(const Plan& plan, const std::vector<InstructionCost>& costs) {
+/// whose passes go on to differ is; `sums_of_all` gives the sums then.
+template <typename SumsOfAll>
+StepSums steady_sums(const Plan& plan, const std::vector<InstructionCost>& costs,
+                     SumsOfAll sums_of_all) {
   const auto sums = [&](std::int64_t passes) { return sums_of(run(plan, costs, passes)); };
   const std::int64_t passes = long_loop(plan.program);
-  if (passes == 0) return sums(kAllPasses);
+  if (passes == 0) return sums_of_all();
   const StepSums least = sums(kFewPasses - 2);
   const StepSums less = sums(kFewPasses - 1);
   const StepSums more = sums(kFewPasses);
   const Seconds last = more.step_s - less.step_s;
   const Seconds before = less.step_s - least.step_s;
-  if (std::abs(last - before) > kSame * last) return sums(kAllPasses);
+  if (std::abs(last - before) > kSame * last) return sums_of_all();
   return extrapolated(less, more, static_cast<double>(passes - kFewPasses));
 }
 
@@ -277,7 +285,9 @@ std::vector<TimelineEntry> timeline(const Simulation& simulation) {
 
 std::optional<TimeReport> simulate_time(const Plan& plan, const CostConstants& constants) {
   check_rates(plan.job.cluster);
-  return time_report(plan, steady_sums(plan, instruction_costs(plan, constants)));
+  const std::vector<InstructionCost> costs = instruction_costs(plan, constants);
+  return time_report(
+      plan, steady_sums(plan, costs, [&] { return sums_of(run(plan, costs, kAllPasses)); }));
 }
 
 Report simulate(const Plan& plan, const CostConstants& constants, const SimulateOptions& options) {
@@ -287,10 +297,17 @@ Report simulate(const Plan& plan, const CostConstants& constants, const Simulate
   report.world_size = plan.world_size();
   if (!has_allocator(plan.profile)) report.arena = plan.arena;
   add_memory(plan, constants, report);
-  add_communication(ordered(plan, costs, kAllPasses), report);
-  report.time = time_report(plan, steady_sums(plan, costs));
+  Simulation all = ordered(plan, costs, kAllPasses);
+  add_communication(all, report);
+  report.time = time_report(plan, steady_sums(plan, costs, [&] {
+                              run(all);
+                              return sums_of(all);
+                            }));
   report.cost = cost_report(plan, report.time);
-  if (options.timeline) report.timeline = timeline(run(plan, costs, kAllPasses));
+  if (options.timeline) {
+    run(all);
+    report.timeline = timeline(all);
+  }
   return report;
 }
 
