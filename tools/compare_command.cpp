@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "plans/error.h"
@@ -11,6 +10,7 @@
 #include "tools/comparison.h"
 #include "tools/comparison_text.h"
 #include "tools/documents.h"
+#include "tools/numbers.h"
 #include "tools/progress_bar.h"
 #include "tools/strategy_names.h"
 
@@ -21,10 +21,8 @@ constexpr std::string_view kCommand = "command line: compare";
 
 std::optional<double> tokens_of(const std::string& text) {
   if (text.empty()) return std::nullopt;
-  double tokens = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, tokens);
-  if (error != std::errc() || stop != end || !(tokens >= 1) || !std::isfinite(tokens))
+  const auto tokens = number_from(text);
+  if (!tokens || !(*tokens >= 1) || !std::isfinite(*tokens))
     throw InputError(
         fmt::format("{}: --tokens {}: expected a number of tokens such as 15e12", kCommand, text));
   return tokens;

@@ -2,10 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cmath>
-
-#include "plans/error.h"
 #include "tools/table.h"
 #include "tools/time_text.h"
 
@@ -27,16 +23,6 @@ std::string text_of(const LongTraining& training, const Palette& palette) {
       "\n{}\n{}",
       palette(Tone::Heading, fmt::format("Training on {} tokens", format_count(training.tokens))),
       table.text());
-}
-
-std::optional<double> amount_of(const std::string& where, const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  double amount = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, amount);
-  if (error != std::errc() || stop != end || !(amount > 0) || !std::isfinite(amount))
-    throw InputError(fmt::format("{} {}: expected a number greater than 0", where, text));
-  return amount;
 }
 
 }  // namespace shardplan

@@ -19,8 +19,4 @@ struct LongTraining {
 /// A table of it.
 std::string text_of(const LongTraining& training, const Palette& palette);
 
-/// The number greater than 0 that an option gives; nothing for an empty one. Throws InputError that
-/// begins with `where`.
-std::optional<double> amount_of(const std::string& where, const std::string& text);
-
 }  // namespace shardplan

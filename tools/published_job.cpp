@@ -17,6 +17,7 @@
 #include "plans/job_reader.h"
 #include "plans/presets.h"
 #include "plans/setting.h"
+#include "tools/numbers.h"
 
 namespace shardplan {
 namespace {
@@ -326,10 +327,7 @@ std::string cell_of(const CsvRow& row, const std::string& column) {
 }
 
 double number_of(const CsvRow& row, const std::string& column) {
-  const std::string text = cell_of(row, column);
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : 0;
+  return number_from(cell_of(row, column)).value_or(0);
 }
 
 double stated_or_derived(const CsvRow& row, const std::string& column) {

@@ -8,6 +8,7 @@
 #include "tools/documents.h"
 #include "tools/goodput_text.h"
 #include "tools/job_flags.h"
+#include "tools/numbers.h"
 #include "tools/progress_bar.h"
 #include "tools/search_text.h"
 #include "tools/strategy_names.h"

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "plans/error.h"
 #include "tools/job_flags.h"
+#include "tools/numbers.h"
 
 namespace shardplan {
 namespace {
@@ -16,12 +16,10 @@ constexpr std::array<std::int64_t, 14> kMicroBatches{1,  2,  3,  4,  6,  8,  12,
                                                      16, 24, 32, 48, 64, 96, 128};
 
 double price_from(const std::string& text, const std::string& where) {
-  double price = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, price);
-  if (error != std::errc() || stop != end || !(price >= 0))
+  const auto price = number_from(text);
+  if (!price || !(*price >= 0))
     throw InputError(fmt::format("{}: expected dollars per hour, got {}", where, text));
-  return price;
+  return *price;
 }
 
 /// Counts of such GPUs that are tried, ascending.

@@ -11,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/documents.h"
 #include "tools/goodput_text.h"
+#include "tools/numbers.h"
 #include "tools/output_files.h"
 #include "tools/prediction_text.h"
 #include "tools/time_text.h"
