@@ -54,7 +54,6 @@ std::string phases_row(const Plan& plan, const Report& report, Seconds column_s)
 }  // namespace
 
 std::string duration_text(Seconds seconds) {
-  constexpr double kHour = 3600;
   constexpr double kDay = 24 * kHour;
   constexpr double kYear = 365.25 * kDay;
   if (seconds < 120) return format_seconds(seconds);
