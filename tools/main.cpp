@@ -268,10 +268,19 @@ Command add_score(CLI::App& program, ScoreOptions& options) {
 
 Command add_calibrate(CLI::App& program, CalibrateOptions& options) {
   CLI::App* app = program.add_subcommand(
-      "calibrate", "Fits the constants of the time model to a table of measurements");
-  app->add_option("TABLE", options.table, "CSV with a training a row")->required();
+      "calibrate",
+      "Measures this machine, or fits the constants of the time model to a table of measurements");
+  CLI::Option* table =
+      app->add_option("TABLE", options.table, "CSV with a training a row (default: this machine)");
   app->add_flag("--leave-out", options.leave_out,
-                "fit again without each family of rows, and tell how well that predicts it");
+                "fit again without each family of rows, and tell how well that predicts it")
+      ->needs(table);
+  app->add_option("--ranks", options.ranks, "CPU ranks of this machine (default: one a core)")
+      ->type_name("N")
+      ->excludes(table);
+  app->add_option("-o", options.output, "where to write them, for --cluster (default: the screen)")
+      ->type_name("FILE")
+      ->excludes(table);
   return {app, [&] { return calibrate_command(options); }};
 }
 

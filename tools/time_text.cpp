@@ -67,6 +67,10 @@ std::string rate_text(double tokens_per_s) {
   return format_count(std::round(tokens_per_s)) + " tokens/s";
 }
 
+std::string bandwidth_text(double bytes_per_s) {
+  return fmt::format("{:.2f} GB/s", bytes_per_s / 1e9);
+}
+
 std::string price_text(double dollars) {
   return dollars < 1e6 ? fmt::format("${:.2f}", dollars)
                        : fmt::format("${}", format_count(dollars));

@@ -104,10 +104,14 @@ TEST_F(Search, RunnersUpAreOfOtherKinds) {
 
 TEST_F(Search, OfDeepSpeedsJobsStaysWithDeepSpeed) {
   Job job = job_;
-  set_sharding(job, Strategy::Zero3);
-  for (const Candidate& candidate :
-       candidates_of(job, usual_space(job, {offer_of(job.cluster)})).all)
-    EXPECT_EQ(candidate.job.strategy.engine, Engine::DeepSpeed);
+  job.strategy.engine = Engine::DeepSpeed;
+  job.strategy.sharding = Strategy::Zero3;
+  const Candidates candidates = candidates_of(job, usual_space(job, {offer_of(job.cluster)}));
+  const auto stays = [](const Candidate& one) {
+    return one.job.strategy.engine == Engine::DeepSpeed;
+  };
+  EXPECT_FALSE(candidates.all.empty());
+  EXPECT_TRUE(std::ranges::all_of(candidates.all, stays));
 }
 
 TEST_F(Search, AGlobalBatchIsMadeUpByMicroSteps) {
