@@ -37,20 +37,27 @@ class CudaDevice::Patience {
   /// To be called after every look that found no end. Throws what checks have found, SystemError
   /// when nothing of the device has finished within the time-out.
   void pause() {
-    if (++looks_ % kLooksPerCheck == 0) check_all();
-    if (looks_ < kLooksAwake)
+    const Time now = Clock::now();
+    if (now >= next_check_) {
+      check_all(now);
+      next_check_ = now + kBetweenChecks;
+    }
+    if (now < naps_from_)
       std::this_thread::yield();
     else
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      std::this_thread::sleep_for(kNap);
   }
 
  private:
-  static constexpr int kLooksPerCheck = 256;
-  static constexpr int kLooksAwake = 4096;
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::time_point;
 
-  void check_all() {
+  static constexpr std::chrono::milliseconds kBetweenChecks{1};
+  static constexpr std::chrono::milliseconds kAwake{2};
+  static constexpr std::chrono::microseconds kNap{20};
+
+  void check_all(Time now) {
     device_.expect_no_failure();
-    const auto now = std::chrono::steady_clock::now();
     if (const std::uint64_t progress = device_.progress(); progress != progress_) {
       progress_ = progress;
       since_ = now;
@@ -61,9 +68,10 @@ class CudaDevice::Patience {
   }
 
   CudaDevice& device_;
-  int looks_ = 0;
   std::uint64_t progress_ = 0;
-  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  Time since_ = Clock::now();
+  Time next_check_ = since_ + kBetweenChecks;
+  const Time naps_from_ = since_ + kAwake;
 };
 
 CudaDevice::CudaDevice(const DeviceOptions& options, Body body)
@@ -76,12 +84,11 @@ CudaDevice::CudaDevice(const DeviceOptions& options, Body body)
     made->stream = make_stream();
     std::ranges::generate(made->events, make_event);
     made->idle = make_event();
-    const auto partials = allocate(Space::Device, kPartials * Bytes{sizeof(double)});
+    const auto partials = new_memory(kPartials * sizeof(double));
     made->partials = {reinterpret_cast<double*>(partials.data()), kPartials};
-    const auto now = allocate(Space::Device, Bytes{sizeof(StepFactors)});
+    const auto now = new_memory(sizeof(StepFactors));
     made->now = {reinterpret_cast<StepFactors*>(now.data()), 1};
-    if (computes)
-      made->products = std::make_unique<Products>(allocate(Space::Device, kWorkspaceBytes));
+    if (computes) made->products = std::make_unique<Products>(new_memory(kWorkspaceBytes));
     queues_[s] = std::move(made);
   }
 }
@@ -91,18 +98,20 @@ CudaDevice::~CudaDevice() {
   cudaSetDevice(options_.index);
 }
 
+std::span<std::byte> CudaDevice::new_memory(std::size_t bytes) {
+  return memory_.emplace_back(bytes).bytes();
+}
+
 std::span<std::byte> CudaDevice::allocate(Space space, Bytes bytes) {
   check(cudaSetDevice(options_.index), "use the device");
   const auto size = static_cast<std::size_t>(bytes);
-  if (space == Space::Device) return memory_.emplace_back(size).bytes();
+  if (space == Space::Device) {
+    const std::span<std::byte> memory = new_memory(size);
+    if (arena_.empty()) arena_ = memory;
+    return memory;
+  }
   shardplan::check(space == Space::Pinned, "devices have memory of their own and pinned memory");
   return pinned_.emplace_back(size).bytes();
-}
-
-std::span<std::byte> CudaDevice::largest_memory() const {
-  return std::ranges::max_element(memory_, {},
-                                  [](const DeviceMemory& one) { return one.bytes().size(); })
-      ->bytes();
 }
 
 CudaDevice::Queue& CudaDevice::queue(Stream stream) {

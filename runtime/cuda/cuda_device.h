@@ -62,8 +62,8 @@ class CudaDevice final : public Device {
     checks_.push_back(std::move(check));
   }
   bool is_stopped() const { return stopped_; }
-  /// The arena, once there is one.
-  std::span<std::byte> largest_memory() const;
+  /// The first memory that was asked for: the arena. Empty: none was yet.
+  std::span<std::byte> arena() const { return arena_; }
   /// To be called before the device's communicators go.
   void drop_graph() noexcept;
 
@@ -100,6 +100,7 @@ class CudaDevice final : public Device {
   class Patience;
   class StepGraph;
 
+  std::span<std::byte> new_memory(std::size_t bytes);
   Queue& queue(Stream stream);
   /// Calls visit(stream) for all but the compute stream.
   template <typename Visit>
@@ -129,6 +130,7 @@ class CudaDevice final : public Device {
   const DeviceOptions options_;
   const Body body_;
   std::vector<DeviceMemory> memory_;
+  std::span<std::byte> arena_;
   std::vector<PinnedMemory> pinned_;
   std::array<std::unique_ptr<Queue>, kStreams> queues_;
   std::map<const std::byte*, std::vector<std::byte>> copies_;  // on the host, by operand

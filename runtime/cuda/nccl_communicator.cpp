@@ -40,7 +40,7 @@ NcclCommunicator::NcclCommunicator(Communicator& host, CudaDevice& device, Secon
 
 NcclCommunicator::~NcclCommunicator() {
   for (auto& [key, comm] : comms_) {
-    if (comm.memory != nullptr) ncclCommDeregister(comm.handle, comm.memory);
+    if (comm.arena != nullptr) ncclCommDeregister(comm.handle, comm.arena);
     ncclCommDestroy(comm.handle);
   }
 }
@@ -73,9 +73,9 @@ NcclCommunicator::Comm NcclCommunicator::connect(Group group) {
   const ncclResult_t result = ncclCommInitRankConfig(&made.handle, static_cast<int>(size(group)),
                                                      id, static_cast<int>(place(group)), &config);
   settle(result, made.handle, "connect ranks");
-  const std::span<std::byte> memory = device().largest_memory();
-  settle(ncclCommRegister(made.handle, memory.data(), memory.size(), &made.memory), made.handle,
-         "register memory");
+  if (const std::span<std::byte> arena = device().arena(); !arena.empty())
+    settle(ncclCommRegister(made.handle, arena.data(), arena.size(), &made.arena), made.handle,
+           "register memory");
   return made;
 }
 

@@ -26,7 +26,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   /// NCCL's communicator of a stream and a group, and its sums by dtype and factor.
   struct Comm {
     ncclComm_t handle = nullptr;
-    void* memory = nullptr;  // the device's, as registered there; null: NCCL has no use for that
+    void* arena = nullptr;  // as registered there; null: it is not, or NCCL has no use for that
     std::map<std::pair<ncclDataType_t, double>, ncclRedOp_t> sums;
   };
 
