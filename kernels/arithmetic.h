@@ -103,21 +103,40 @@ SHARDPLAN_HOST_DEVICE inline float rope_frequency(std::int64_t pair, const RopeS
   return (1 - smooth) * plain / factor + smooth * plain;
 }
 
-/// torch.optim computes the coefficients in double precision and rounds them once.
+/// What changes of an optimizer from step to step. torch.optim computes it in double precision and
+/// rounds it once, as all coefficients.
+struct StepFactors {
+  StepFactors() = default;
+  StepFactors(double learning_rate, double bias_correction1, double bias_correction2)
+      : lr(learning_rate),
+        step_size(static_cast<float>(learning_rate / bias_correction1)),
+        root_correction2(static_cast<float>(std::sqrt(bias_correction2))) {}
+
+  double lr = 0;
+  float step_size = 0;
+  float root_correction2 = 1;
+};
+
 struct AdamCoefficients {
   explicit AdamCoefficients(const AdamStep& step)
       : beta1(static_cast<float>(step.beta1)),
         beta2(static_cast<float>(step.beta2)),
         fresh1(static_cast<float>(1 - step.beta1)),
         fresh2(static_cast<float>(1 - step.beta2)),
-        root_correction2(static_cast<float>(std::sqrt(step.bias_correction2))),
-        step_size(static_cast<float>(step.lr / step.bias_correction1)),
         eps(static_cast<float>(step.eps)) {
     const bool decoupled = step.decay == AdamStep::Decay::Decoupled;
-    shrink = static_cast<float>(decoupled ? 1 - step.lr * step.weight_decay : 1.0);
+    decoupled_decay = decoupled ? step.weight_decay : 0.0;
     decay = static_cast<float>(decoupled ? 0.0 : step.weight_decay);
+    set({step.lr, step.bias_correction1, step.bias_correction2});
   }
 
+  SHARDPLAN_HOST_DEVICE void set(const StepFactors& now) {
+    root_correction2 = now.root_correction2;
+    step_size = now.step_size;
+    shrink = static_cast<float>(1 - now.lr * decoupled_decay);
+  }
+
+  double decoupled_decay;
   float beta1, beta2, fresh1, fresh2, root_correction2, step_size, eps, shrink, decay;
 };
 
@@ -142,6 +161,8 @@ struct SgdCoefficients {
       : lr(static_cast<float>(step.lr)),
         momentum(static_cast<float>(step.momentum)),
         decay(static_cast<float>(step.weight_decay)) {}
+
+  SHARDPLAN_HOST_DEVICE void set(const StepFactors& now) { lr = static_cast<float>(now.lr); }
 
   float lr, momentum, decay;
 };

@@ -251,6 +251,7 @@ struct RunJob {
   std::uint64_t seed = 0;
   std::string output = "out/";
   int checkpoint_every = 0;  // steps; 0: never
+  bool cuda_graphs = false;  // steps after the first as one launch
 
   bool operator==(const RunJob&) const = default;
 };

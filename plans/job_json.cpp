@@ -210,7 +210,8 @@ json run_json(const RunJob& run) {
           {"steps", run.steps},
           {"seed", run.seed},
           {"output", run.output},
-          {"checkpoint_every", run.checkpoint_every}};
+          {"checkpoint_every", run.checkpoint_every},
+          {"cuda_graphs", run.cuda_graphs}};
 }
 
 json job_json(const Job& job) {

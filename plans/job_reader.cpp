@@ -384,6 +384,7 @@ RunJob read_run(Fields fields) {
   fields.read("seed", run.seed, 0, std::numeric_limits<std::int64_t>::max());
   fields.read("output", run.output);
   fields.read("checkpoint_every", run.checkpoint_every, 0, kMostSteps);
+  fields.read("cuda_graphs", run.cuda_graphs);
   fields.refuse_unknown();
   return run;
 }

@@ -21,6 +21,7 @@ class CpuDevice final : public Device {
 
   std::uint64_t enqueue(Stream stream, const Issue& issue) override;
   bool wait(Stream stream, std::uint64_t count) override;
+  void begin_step(const StepScalars&) override {}
   void stop() noexcept override;
   void join() noexcept override;
 
@@ -32,6 +33,7 @@ class CpuDevice final : public Device {
   void fill_pattern(Stream stream, std::span<std::byte> memory) override;
   void count_changed(Stream stream, std::span<const std::byte> memory, Bytes& changed) override;
 
+  std::optional<Bytes> bytes_in_use() const override { return std::nullopt; }
   void finish(Stream) override {}
   std::span<const std::byte> on_host(const Operand& from) override { return from.bytes(); }
   void from_host(std::span<const std::byte> from, const Operand& to) override;

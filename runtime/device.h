@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "plans/plan.h"
@@ -59,6 +60,21 @@ class HostData {
   virtual void accept(const Issue& issue, Bytes at, std::span<const std::byte> part) = 0;
 };
 
+/// What some devices can: note issues once and run them many times, as one piece of work.
+class Replay {
+ public:
+  virtual ~Replay() = default;
+
+  /// Lets the issues that follow, of one step, be noted and not run. Host waits become waits of all
+  /// streams, and the numbers of issues are good until end() only.
+  virtual void begin() = 0;
+  virtual void end() = 0;
+  /// Runs them, of the noted step at first and of one step more each time, after everything that
+  /// was issued before. Returns the number on each stream of an issue that ends with them; 0 where
+  /// the device does not have the stream, and everywhere once it was stopped.
+  virtual std::array<std::uint64_t, kStreams> run() = 0;
+};
+
 /// What executes one rank's instructions: memory, streams with events, and the operators that they
 /// run. A CPU runs the work of an issue while its body runs; a GPU only enqueues it there, in the
 /// order of the issue's stream.
@@ -78,6 +94,11 @@ class Device {
   virtual std::uint64_t enqueue(Stream stream, const Issue& issue) = 0;
   /// Blocks until the stream has finished its first `count` issues; false: stopped before that.
   virtual bool wait(Stream stream, std::uint64_t count) = 0;
+  /// What issues that follow may depend on besides their operands. Where launches bring that
+  /// themselves it is ignored.
+  virtual void begin_step(const StepScalars& scalars) = 0;
+  /// Null: it cannot.
+  virtual Replay* replay() { return nullptr; }
   /// Lets no further issue start, and wakes all who wait.
   virtual void stop() noexcept = 0;
   /// Stops, and blocks until nothing runs any more.
@@ -94,6 +115,10 @@ class Device {
   virtual void fill_pattern(Stream stream, std::span<std::byte> memory) = 0;
   /// `changed`, in pinned memory, gets the number of bytes in words that differ from the pattern.
   virtual void count_changed(Stream stream, std::span<const std::byte> memory, Bytes& changed) = 0;
+
+  /// Bytes of the device's memory that are not free, whoever has them; none: it has no memory of
+  /// its own.
+  virtual std::optional<Bytes> bytes_in_use() const = 0;
 
   // To be called while no issue runs; they block until it is done.
   /// Ends what was called without an issue.

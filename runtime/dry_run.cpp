@@ -88,12 +88,14 @@ double bus_share(const Sample& sample, double ranks) {
   return std::holds_alternative<AllReduce>(sample.operation) ? 2 * others : others;
 }
 
-CollectiveTime time_of(const Sample& sample, Communicator& own) {
-  std::vector<std::byte> part(static_cast<std::size_t>(sample.part));
-  std::vector<std::byte> whole(static_cast<std::size_t>(sample.whole));
+CollectiveTime time_of(const Sample& sample, Communicator& own, Device& device) {
+  const std::span<std::byte> part = device.allocate(Space::Device, sample.part);
+  const std::span<std::byte> whole = device.allocate(Space::Device, sample.whole);
   run(sample, own, part, whole);  // warms up buffers and connections
+  device.finish(sample.stream);
   const auto begin = std::chrono::steady_clock::now();
   run(sample, own, part, whole);
+  device.finish(sample.stream);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   CollectiveTime time{.kind = std::string(kind_of(sample.operation)),
                       .group = sample.group,
@@ -106,24 +108,40 @@ CollectiveTime time_of(const Sample& sample, Communicator& own) {
   return time;
 }
 
-std::vector<CollectiveTime> times_of(const Plan& plan, Communicator& own) {
+/// Those of one rank, whose device is the index-th of its machine.
+std::vector<CollectiveTime> times_of(const Plan& plan, Communicator& host,
+                                     const DryRunOptions& options, std::int64_t index) {
+  const std::vector<Sample> samples = samples_of(plan);
+  DeviceOptions wanted{
+      .profile = plan.profile, .index = static_cast<int>(index), .timeout_s = options.timeout_s};
+  for (const Sample& sample : samples)
+    wanted.streams[static_cast<int>(sample.stream)] = true;
+  const auto device = options.device.make(wanted, nullptr);
+  const auto own = options.device.connect ? options.device.connect(host, *device, wanted) : nullptr;
   std::vector<CollectiveTime> times;
-  for (const Sample& sample : samples_of(plan))
-    times.push_back(time_of(sample, own));
+  try {
+    for (const Sample& sample : samples)
+      times.push_back(time_of(sample, own ? *own : host, *device));
+  } catch (...) {
+    if (own) own->abort("the dry run has failed");
+    device->join();
+    throw;
+  }
   return times;
 }
 
 }  // namespace
 
-std::vector<CollectiveTime> time_collectives(const Plan& plan, Seconds timeout_s) {
-  expect_executable(plan, cpu_devices());
-  ThreadWorld world(plan.mesh, timeout_s);
+std::vector<CollectiveTime> time_collectives(const Plan& plan, const DryRunOptions& options) {
+  expect_executable(plan, options.device);
+  expect_place(plan, plan.world_size(), options.device);
+  ThreadWorld world(plan.mesh, options.timeout_s);
   std::vector<CollectiveTime> times;
   std::exception_ptr error;
   std::mutex mutex;
   const auto rank_body = [&](std::int64_t rank) {
     try {
-      std::vector<CollectiveTime> own = times_of(plan, world.at(rank));
+      std::vector<CollectiveTime> own = times_of(plan, world.at(rank), options, rank);
       if (rank == 0) times = std::move(own);
     } catch (const std::exception& failure) {
       const std::lock_guard lock(mutex);
@@ -140,10 +158,13 @@ std::vector<CollectiveTime> time_collectives(const Plan& plan, Seconds timeout_s
   return times;
 }
 
-std::vector<CollectiveTime> time_collectives(const Plan& plan, ProcessWorld& world) {
-  expect_executable(plan, cpu_devices());
+std::vector<CollectiveTime> time_collectives(const Plan& plan, const DryRunOptions& options,
+                                             ProcessWorld& world) {
+  expect_executable(plan, options.device);
+  expect_place(plan, world.place().local_size, options.device);
   const std::vector<Stream> streams = streams_with_collectives(plan);
-  return times_of(plan, *world.communicator(plan.mesh, streams));
+  return times_of(plan, *world.communicator(plan.mesh, streams), options,
+                  world.place().rank % world.place().local_size);
 }
 
 }  // namespace shardplan

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plans/plan.h"
+#include "runtime/device_kind.h"
 
 namespace shardplan {
 
@@ -22,10 +23,16 @@ struct CollectiveTime {
   double bus_bytes_per_s = 0;
 };
 
+struct DryRunOptions {
+  const DeviceKind& device = cpu_devices();
+  Seconds timeout_s = 60;
+};
+
 /// Does the largest collective of every kind and group of a plan that can be executed, without any
 /// training, with ranks as threads of this process. Throws as execute() does.
-std::vector<CollectiveTime> time_collectives(const Plan& plan, Seconds timeout_s);
+std::vector<CollectiveTime> time_collectives(const Plan& plan, const DryRunOptions& options);
 /// The same as one rank of many processes, with the times of this one.
-std::vector<CollectiveTime> time_collectives(const Plan& plan, ProcessWorld& world);
+std::vector<CollectiveTime> time_collectives(const Plan& plan, const DryRunOptions& options,
+                                             ProcessWorld& world);
 
 }  // namespace shardplan

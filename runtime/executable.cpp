@@ -56,6 +56,10 @@ void expect_executable(const Plan& plan, const DeviceKind& kind) {
         fmt::format("the plan was made for profile {}; re-plan with profile {} to run it on {} "
                     "ranks",
                     to_string(plan.profile), profiles_of(kind), kind.name));
+  if (plan.job.run.cuda_graphs && kind.works_in_bodies)
+    throw InputError(fmt::format(
+        "run.cuda_graphs: {} ranks have no graphs; expected false, or GPUs: --device cuda",
+        kind.name));
   for (const Buffer& buffer : plan.buffers)
     if (buffer.space != Space::Device)
       throw InputError(

@@ -52,6 +52,7 @@ Rank::Options rank_options(const Plan& plan, const ExecuteOptions& options,
                  .timeout_s = options.collective_timeout_s},
       .measure_memory = options.measure_memory,
       .checkpoint_every = plan.job.run.checkpoint_every,
+      .cuda_graphs = plan.job.run.cuda_graphs,
       .before_instruction = options.before_instruction,
       .stop_requested = options.stop_requested};
 }

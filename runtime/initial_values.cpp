@@ -39,6 +39,8 @@ void initial_values(const Initializer& initializer, std::uint64_t seed, std::str
     case Initializer::Kind::Normal: break;
   }
   const std::uint64_t stream = stream_of(seed, name);
+  constexpr std::size_t kWorthThreads = std::size_t{1} << 20;  // 25 ms of one
+#pragma omp parallel for if (out.size() >= kWorthThreads)
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::uint64_t index = static_cast<std::uint64_t>(first) + i;
     out[i] = static_cast<float>(initializer.standard_deviation * normal(mix(stream ^ mix(index))));

@@ -37,7 +37,8 @@ const DeviceKind& open_plugin(const std::string& path) {
 const DeviceKind& open_cuda() {
   const std::filesystem::path here = folder_of_program();
   for (const std::filesystem::path& folder :
-       {here, here.parent_path() / "lib/shardplan", here.parent_path() / "runtime/cuda"})
+       {here, here.parent_path() / "lib/shardplan", here.parent_path() / "runtime/cuda",
+        here.parent_path().parent_path() / "runtime/cuda"})
     if (std::filesystem::exists(folder / kCudaLibrary)) return open_plugin(folder / kCudaLibrary);
   throw SystemError(
       "this build has no CUDA: configure it with -DSHARDPLAN_CUDA=on, where nvcc, cuBLASLt and "

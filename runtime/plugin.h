@@ -11,8 +11,8 @@ namespace shardplan {
 const DeviceKind& open_plugin(const std::string& path);
 
 /// The plug-in for "cuda": libshardplan_cuda.so beside this program, in ../lib/shardplan from
-/// there (installed), or in ../runtime/cuda (built). Throws SystemError when there is none, or one
-/// of its libraries lacks.
+/// there (installed), or in ../runtime/cuda (built; from tests one folder higher). Throws
+/// SystemError when there is none, or one of its libraries lacks.
 const DeviceKind& open_cuda();
 
 }  // namespace shardplan

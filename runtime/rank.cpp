@@ -50,6 +50,7 @@ void Rank::run() noexcept {
     finished_ = (issued || stopped_early_) && wait_for(issued_);
     if (finished_) {
       if (meter_) memory_ = meter_->finish();
+      memory_.peak_device_bytes = device_->bytes_in_use();  // nothing was given back until here
       memory_.resident_set_bytes = resident_set_bytes();
     }
   } catch (...) {
@@ -108,13 +109,29 @@ bool Rank::issue_steps(const ProgramItem& item) {
   for (std::size_t step = first_step(); step < step_ends_.size(); ++step) {
     step_ = static_cast<std::int32_t>(step);
     reads_.fill(0);
-    if (!issue_pass(item)) return false;
+    if (!issue_step(item)) return false;
     step_ends_[step] = issued_;
     steps_issued_.reach(step + 1);
     if (!end_step(static_cast<int>(step) + 1)) return false;
   }
   if (writer_.is_pending()) writer_.finish();
   return true;
+}
+
+/// The first step is issued whatever there is: communicators and libraries start in it.
+bool Rank::issue_step(const ProgramItem& item) {
+  device_->begin_step(data_.scalars[step_]);
+  Replay* const replay = options_.cuda_graphs ? device_->replay() : nullptr;
+  if (replay == nullptr || step_ == first_step()) return issue_pass(item);
+  if (step_ == first_step() + 1) {
+    replay->begin();
+    if (!issue_pass(item)) return false;
+    replay->end();
+  }
+  issued_ = replay->run();
+  for (Latest& latest : latest_)
+    if (latest.number > 0) latest.number = issued_[static_cast<int>(latest.stream)];
+  return issued_[static_cast<int>(Stream::Compute)] > 0;
 }
 
 /// The weights come with the program's own reads.

@@ -30,6 +30,7 @@ class Rank {
     DeviceOptions device;  // of the first rank of this process; streams are the plan's
     bool measure_memory = true;
     int checkpoint_every = 0;                                    // steps; 0: never
+    bool cuda_graphs = false;                                    // see RunJob
     std::function<void(InstructionId, int)> before_instruction;  // may be empty
     std::function<bool()> stop_requested;  // asked after every step; may be empty
   };
@@ -84,6 +85,7 @@ class Rank {
   bool issue_item(const ProgramItem& item);
   bool issue_pass(const ProgramItem& item);
   bool issue_steps(const ProgramItem& item);
+  bool issue_step(const ProgramItem& item);
   bool issue_one(InstructionId id);
   void restore_optimizer();
   bool end_step(int steps_done);

@@ -41,14 +41,11 @@ void expect_options(const RunOptions& options) {
 }
 
 void expect_of_device(const RunOptions& options, const RunDevice& device) {
-  if (device.kind == nullptr) return;
   // CUDA does not outlive a fork.
-  if (options.processes)
+  if (device.kind != nullptr && options.processes)
     throw InputError(
         "command line: run: --processes goes with CPU ranks only; for a process per GPU start the "
         "ranks with mpirun, srun or torchrun");
-  if (options.dry_run)
-    throw InputError("command line: run: --dry-run is not supported with --device cuda yet");
 }
 
 /// The plan as ranks on that device can execute it.
@@ -172,6 +169,10 @@ void print_times(const std::vector<CollectiveTime>& times, const RunOptions& opt
     fmt::print("All ranks are connected; nothing was trained.\n{}", dry_run_text(times));
 }
 
+DryRunOptions dry_run_options(const RunOptions& options, const RunDevice& device) {
+  return {device.kind ? *device.kind : cpu_devices(), options.timeout_s};
+}
+
 /// What the ranks are told, with the checkpoint that they go on from.
 ExecuteOptions execute_options(const RunOptions& options, const RunDevice& device,
                                const std::string& checkpoint) {
@@ -208,7 +209,8 @@ int run_rank(ProcessWorld& world, const LoadedPlan& loaded, const RunOptions& op
   const auto all = communicator_of_all(world, plan);
   expect_same_everywhere(*all, plan);
   if (options.dry_run) {
-    const std::vector<CollectiveTime> times = time_collectives(plan, world);
+    const std::vector<CollectiveTime> times =
+        time_collectives(plan, dry_run_options(options, device), world);
     if (world.rank() == 0) print_times(times, options);
     return kYes;
   }
@@ -299,7 +301,7 @@ int run_command(const RunOptions& options) {
   if (!fits_or_says_so(plan, plan.world_size(), options, device)) return kNo;
   if (options.processes) return launch_and_run(loaded, options, hardware, device);
   if (options.dry_run) {
-    print_times(time_collectives(plan, options.timeout_s), options);
+    print_times(time_collectives(plan, dry_run_options(options, device)), options);
     return kYes;
   }
   const std::string checkpoint = checkpoint_to_resume(options.resume, plan.job.run.output);

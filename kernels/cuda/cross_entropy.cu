@@ -59,10 +59,7 @@ __global__ void cross_entropy_kernel(ConstFloats logits, std::span<const std::in
 
 __global__ void add_losses_kernel(std::span<const double> losses, std::span<const double> counted,
                                   std::span<double> loss, double scale, bool accumulate) {
-  double own = 0;
-  for (std::size_t i = threadIdx.x; i < losses.size(); i += kBlockThreads)
-    own += losses[i];
-  const double sum = block_sum(own);
+  const double sum = sum_of_partials(losses);
   if (threadIdx.x == 0) loss[0] = (accumulate ? loss[0] : 0.0) + scale * (sum / counted[0]);
 }
 

@@ -151,5 +151,6 @@ template void fill(std::span<float> out, float value, cudaStream_t stream);
 template void fill(std::span<BFloat16> out, BFloat16 value, cudaStream_t stream);
 template void fill(std::span<std::int64_t> out, std::int64_t value, cudaStream_t stream);
 template void fill(std::span<std::int32_t> out, std::int32_t value, cudaStream_t stream);
+template void fill(std::span<StepFactors> out, StepFactors value, cudaStream_t stream);
 
 }  // namespace shardplan::cuda

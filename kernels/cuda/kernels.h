@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/arithmetic.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/shapes.h"
 
@@ -77,12 +78,14 @@ void sum_squares(ConstFloats x, std::span<double> sum, std::span<double> partial
 void gradient_norm(std::span<const double> sum_squares, float max_norm, Floats norm,
                    Floats coefficient, cudaStream_t stream);
 
-/// `grad_scale` is one number on the device.
+/// `grad_scale` is one number on the device. What changes from step to step is taken from `now`,
+/// one on the device too, so that a launch can be repeated; in `step` it does not count.
 void adam(ConstFloats grad, ConstFloats grad_scale, Floats parameter, Floats exp_avg,
-          Floats exp_avg_sq, const AdamStep& step, cudaStream_t stream);
+          Floats exp_avg_sq, const AdamStep& step, std::span<const StepFactors> now,
+          cudaStream_t stream);
 /// `momentum_buffer` may be empty.
 void sgd(ConstFloats grad, ConstFloats grad_scale, Floats parameter, Floats momentum_buffer,
-         const SgdStep& step, cudaStream_t stream);
+         const SgdStep& step, std::span<const StepFactors> now, cudaStream_t stream);
 
 template <typename T>
 void fill(std::span<T> out, T value, cudaStream_t stream);
@@ -90,6 +93,6 @@ void fill(std::span<T> out, T value, cudaStream_t stream);
 /// See kernels/pattern.h. `changed` gets the number of bytes in words that are not the pattern's.
 void fill_pattern(std::span<std::byte> memory, cudaStream_t stream);
 void count_changed(std::span<const std::byte> memory, std::span<std::int64_t> changed,
-                   cudaStream_t stream);
+                   std::span<double> partials, cudaStream_t stream);
 
 }  // namespace shardplan::cuda

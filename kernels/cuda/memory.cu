@@ -47,17 +47,23 @@ __device__ bool is_changed(std::span<const std::byte> memory, const Word& word) 
   return false;
 }
 
-/// One block: it is there for checks, and needs no second pass.
+/// partials[block] = bytes in the changed words of its threads, which doubles count exactly.
 __global__ void count_changed_kernel(std::span<const std::byte> memory,
-                                     std::span<std::int64_t> changed) {
-  std::int64_t own = 0;
-  for (std::int64_t i = threadIdx.x; i < words_of(memory); i += kBlockThreads) {
+                                     std::span<double> partials) {
+  double own = 0;
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = thread_of_grid(); i < words_of(memory); i += threads) {
     const Word word = word_of(memory, i);
-    if (is_changed(memory, word)) own += word.end - word.begin;
+    if (is_changed(memory, word)) own += static_cast<double>(word.end - word.begin);
   }
-  // Lanes may not shuffle what is wider than 8 bytes; counts are that wide.
-  const std::int64_t sum = block_sum(own);
-  if (threadIdx.x == 0) changed[0] = sum;
+  const double sum = block_sum(own);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+__global__ void add_counts_kernel(std::span<const double> partials,
+                                  std::span<std::int64_t> changed) {
+  const double sum = sum_of_partials(partials);
+  if (threadIdx.x == 0) changed[0] = static_cast<std::int64_t>(sum);
 }
 
 }  // namespace
@@ -68,8 +74,11 @@ void fill_pattern(std::span<std::byte> memory, cudaStream_t stream) {
 }
 
 void count_changed(std::span<const std::byte> memory, std::span<std::int64_t> changed,
-                   cudaStream_t stream) {
-  launch(count_changed_kernel, dim3(1), kBlockThreads, stream, memory, changed);
+                   std::span<double> partials, cudaStream_t stream) {
+  const std::span<double> used = partials_for(words_of(memory), partials);
+  launch(count_changed_kernel, dim3(static_cast<unsigned>(used.size())), kBlockThreads, stream,
+         memory, used);
+  launch(add_counts_kernel, dim3(1), kBlockThreads, stream, used, changed);
 }
 
 }  // namespace shardplan::cuda

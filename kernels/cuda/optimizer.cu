@@ -6,8 +6,10 @@ namespace shardplan::cuda {
 namespace {
 
 __global__ void adam_kernel(ConstFloats grad, ConstFloats grad_scale, Floats parameter,
-                            Floats exp_avg, Floats exp_avg_sq, AdamCoefficients coefficients) {
+                            Floats exp_avg, Floats exp_avg_sq, AdamCoefficients coefficients,
+                            std::span<const StepFactors> now) {
   const float scale = grad_scale[0];
+  coefficients.set(now[0]);
   for_each_pack(parameter.size(), [&](Pack pack) {
     const PackValues g = grad.load(pack);
     PackValues p = parameter.load(pack);
@@ -26,8 +28,10 @@ __global__ void adam_kernel(ConstFloats grad, ConstFloats grad_scale, Floats par
 }
 
 __global__ void sgd_kernel(ConstFloats grad, ConstFloats grad_scale, Floats parameter,
-                           Floats momentum_buffer, SgdCoefficients c) {
+                           Floats momentum_buffer, SgdCoefficients c,
+                           std::span<const StepFactors> now) {
   const float scale = grad_scale[0];
+  c.set(now[0]);
   const bool has_momentum = momentum_buffer.size() > 0;
   for_each_pack(parameter.size(), [&](Pack pack) {
     PackValues g = grad.load(pack);
@@ -58,10 +62,7 @@ __global__ void sum_squares_kernel(ConstFloats x, std::span<double> partials) {
 
 __global__ void add_partials_kernel(std::span<const double> partials, std::span<double> sum,
                                     bool accumulate) {
-  double own = 0;
-  for (std::size_t i = threadIdx.x; i < partials.size(); i += kBlockThreads)
-    own += partials[i];
-  const double total = block_sum(own);
+  const double total = sum_of_partials(partials);
   if (threadIdx.x == 0) sum[0] = accumulate ? sum[0] + total : total;
 }
 
@@ -75,24 +76,23 @@ __global__ void gradient_norm_kernel(std::span<const double> sum_squares, float 
 }  // namespace
 
 void adam(ConstFloats grad, ConstFloats grad_scale, Floats parameter, Floats exp_avg,
-          Floats exp_avg_sq, const AdamStep& step, cudaStream_t stream) {
+          Floats exp_avg_sq, const AdamStep& step, std::span<const StepFactors> now,
+          cudaStream_t stream) {
   launch_packs(adam_kernel, parameter.size(), stream, grad, grad_scale, parameter, exp_avg,
-               exp_avg_sq, AdamCoefficients(step));
+               exp_avg_sq, AdamCoefficients(step), now);
 }
 
 void sgd(ConstFloats grad, ConstFloats grad_scale, Floats parameter, Floats momentum_buffer,
-         const SgdStep& step, cudaStream_t stream) {
+         const SgdStep& step, std::span<const StepFactors> now, cudaStream_t stream) {
   launch_packs(sgd_kernel, parameter.size(), stream, grad, grad_scale, parameter, momentum_buffer,
-               SgdCoefficients(step));
+               SgdCoefficients(step), now);
 }
 
 void sum_squares(ConstFloats x, std::span<double> sum, std::span<double> partials, Store store,
                  cudaStream_t stream) {
-  constexpr std::int64_t kElemsPerThread = 16;
-  const auto blocks = std::clamp<std::int64_t>(x.size() / (kBlockThreads * kElemsPerThread), 1,
-                                               static_cast<std::int64_t>(partials.size()));
-  const std::span<double> used = partials.first(static_cast<std::size_t>(blocks));
-  launch(sum_squares_kernel, dim3(static_cast<unsigned>(blocks)), kBlockThreads, stream, x, used);
+  const std::span<double> used = partials_for(x.size(), partials);
+  launch(sum_squares_kernel, dim3(static_cast<unsigned>(used.size())), kBlockThreads, stream, x,
+         used);
   launch(add_partials_kernel, dim3(1), kBlockThreads, stream, used, sum,
          store == Store::Accumulate);
 }

@@ -49,4 +49,19 @@ __device__ inline float block_max(float value) {
   return largest;
 }
 
+/// The sum of what the blocks of an earlier kernel found, on all threads of this one's only block.
+__device__ inline double sum_of_partials(std::span<const double> partials) {
+  double own = 0;
+  for (std::size_t i = threadIdx.x; i < partials.size(); i += kBlockThreads)
+    own += partials[i];
+  return block_sum(own);
+}
+
+/// The first of `partials`, one for each block that shares `work` items; at least one.
+inline std::span<double> partials_for(std::int64_t work, std::span<double> partials) {
+  constexpr std::int64_t kItemsPerThread = 16;
+  return partials.first(static_cast<std::size_t>(std::clamp<std::int64_t>(
+      work / (kBlockThreads * kItemsPerThread), 1, static_cast<std::int64_t>(partials.size()))));
+}
+
 }  // namespace shardplan::cuda

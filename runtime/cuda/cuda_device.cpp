@@ -10,6 +10,7 @@
 #include "kernels/cuda/kernels.h"
 #include "plans/error.h"
 #include "runtime/cuda/cuda_kernels.h"
+#include "runtime/cuda/step_graph.h"
 
 namespace shardplan::cuda {
 namespace {
@@ -36,20 +37,27 @@ class CudaDevice::Patience {
   /// To be called after every look that found no end. Throws what checks have found, SystemError
   /// when nothing of the device has finished within the time-out.
   void pause() {
-    if (++looks_ % kLooksPerCheck == 0) check_all();
-    if (looks_ < kLooksAwake)
+    const Time now = Clock::now();
+    if (now >= next_check_) {
+      check_all(now);
+      next_check_ = now + kBetweenChecks;
+    }
+    if (now < naps_from_)
       std::this_thread::yield();
     else
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      std::this_thread::sleep_for(kNap);
   }
 
  private:
-  static constexpr int kLooksPerCheck = 256;
-  static constexpr int kLooksAwake = 4096;
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::time_point;
 
-  void check_all() {
+  static constexpr std::chrono::milliseconds kBetweenChecks{1};
+  static constexpr std::chrono::milliseconds kAwake{2};
+  static constexpr std::chrono::microseconds kNap{20};
+
+  void check_all(Time now) {
     device_.expect_no_failure();
-    const auto now = std::chrono::steady_clock::now();
     if (const std::uint64_t progress = device_.progress(); progress != progress_) {
       progress_ = progress;
       since_ = now;
@@ -60,13 +68,14 @@ class CudaDevice::Patience {
   }
 
   CudaDevice& device_;
-  int looks_ = 0;
   std::uint64_t progress_ = 0;
-  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  Time since_ = Clock::now();
+  Time next_check_ = since_ + kBetweenChecks;
+  const Time naps_from_ = since_ + kAwake;
 };
 
 CudaDevice::CudaDevice(const DeviceOptions& options, Body body)
-    : options_(options), body_(std::move(body)) {
+    : options_(options), body_(std::move(body)), graph_(std::make_unique<StepGraph>(*this)) {
   check(cudaSetDevice(options.index), "use the device");
   for (int s = 0; s < kStreams; ++s) {
     const bool computes = static_cast<Stream>(s) == Stream::Compute;
@@ -75,10 +84,11 @@ CudaDevice::CudaDevice(const DeviceOptions& options, Body body)
     made->stream = make_stream();
     std::ranges::generate(made->events, make_event);
     made->idle = make_event();
-    const auto partials = allocate(Space::Device, kPartials * Bytes{sizeof(double)});
+    const auto partials = new_memory(kPartials * sizeof(double));
     made->partials = {reinterpret_cast<double*>(partials.data()), kPartials};
-    if (computes)
-      made->products = std::make_unique<Products>(allocate(Space::Device, kWorkspaceBytes));
+    const auto now = new_memory(sizeof(StepFactors));
+    made->now = {reinterpret_cast<StepFactors*>(now.data()), 1};
+    if (computes) made->products = std::make_unique<Products>(new_memory(kWorkspaceBytes));
     queues_[s] = std::move(made);
   }
 }
@@ -88,10 +98,18 @@ CudaDevice::~CudaDevice() {
   cudaSetDevice(options_.index);
 }
 
+std::span<std::byte> CudaDevice::new_memory(std::size_t bytes) {
+  return memory_.emplace_back(bytes).bytes();
+}
+
 std::span<std::byte> CudaDevice::allocate(Space space, Bytes bytes) {
   check(cudaSetDevice(options_.index), "use the device");
   const auto size = static_cast<std::size_t>(bytes);
-  if (space == Space::Device) return memory_.emplace_back(size).bytes();
+  if (space == Space::Device) {
+    const std::span<std::byte> memory = new_memory(size);
+    if (arena_.empty()) arena_ = memory;
+    return memory;
+  }
   shardplan::check(space == Space::Pinned, "devices have memory of their own and pinned memory");
   return pinned_.emplace_back(size).bytes();
 }
@@ -104,26 +122,53 @@ CudaDevice::Queue& CudaDevice::queue(Stream stream) {
 }
 
 std::uint64_t CudaDevice::enqueue(Stream stream, const Issue& issue) {
-  owner_ = std::this_thread::get_id();
   Queue& own = queue(stream);
-  const std::uint64_t number = own.issued + 1;
-  if (number > kCapacity && !wait(stream, number - kCapacity)) return 0;
-  expect_no_failure();
-  if (stopped_) return 0;
+  if (!may_issue(stream)) return 0;
   for (int s = 0; s < kStreams; ++s) {
     if (issue.waits[s] == 0 || s == static_cast<int>(stream)) continue;
-    const Queue& other = queue(static_cast<Stream>(s));
-    // The event of an older issue is another one's by now, and the host has waited for it.
-    if (other.issued - issue.waits[s] >= kCapacity) continue;
-    check(cudaStreamWaitEvent(own.stream.get(), other.events[issue.waits[s] % kCapacity].get(), 0),
-          "wait for an event");
+    if (const EventHandle* event = event_of(static_cast<Stream>(s), issue.waits[s]))
+      check(cudaStreamWaitEvent(own.stream.get(), event->get(), 0), "wait for an event");
   }
   if (!body_(issue)) return 0;
-  own.ids[number % kCapacity] = issue.id;
+  return mark(stream, issue.id);
+}
+
+/// Blocks until the stream has room for one more issue; false: the device was stopped.
+bool CudaDevice::may_issue(Stream stream) {
+  const std::uint64_t number = queue(stream).issued + 1;
+  if (number > kCapacity && !wait(stream, number - kCapacity)) return false;
+  expect_no_failure();
+  return !stopped_;
+}
+
+/// What ends with an issue; null when that is known to have ended.
+const EventHandle* CudaDevice::event_of(Stream stream, std::uint64_t number) {
+  if (graph_->notes()) return graph_->event_of(stream, number);
+  const Queue& own = queue(stream);
+  // The event of an older issue is another one's by now, and the host has waited for it.
+  return own.issued - number >= kCapacity ? nullptr : &own.events[number % kCapacity];
+}
+
+/// Ends an issue, of what the stream was given since the last one.
+std::uint64_t CudaDevice::mark(Stream stream, InstructionId id) {
+  if (graph_->notes()) return graph_->mark(stream);
+  Queue& own = queue(stream);
+  const std::uint64_t number = own.issued + 1;
+  own.ids[number % kCapacity] = id;
   check(cudaEventRecord(own.events[number % kCapacity].get(), own.stream.get()), "record an event");
   own.issued = number;
   return number;
 }
+
+void CudaDevice::begin_step(const StepScalars& scalars) {
+  const StepFactors now(scalars.learning_rate, scalars.bias_correction1, scalars.bias_correction2);
+  for (const auto& queue : queues_)
+    if (queue) cuda::fill(queue->now, now, queue->stream.get());
+}
+
+Replay* CudaDevice::replay() { return graph_.get(); }
+
+void CudaDevice::drop_graph() noexcept { graph_->drop(); }
 
 bool CudaDevice::is_finished(const Queue& queue, std::uint64_t count) const {
   if (count == 0 || queue.issued - count >= kCapacity) return true;
@@ -135,6 +180,10 @@ bool CudaDevice::is_finished(const Queue& queue, std::uint64_t count) const {
 
 bool CudaDevice::wait(Stream stream, std::uint64_t count) {
   if (count == 0) return true;
+  if (graph_->notes()) {
+    graph_->hold_all(stream, count);
+    return true;
+  }
   const Queue& own = queue(stream);
   Patience patience(*this);
   while (!is_finished(own, count)) {
@@ -166,9 +215,13 @@ std::string CudaDevice::oldest_issues() {
     if (!queue || queue->finished == queue->issued) continue;
     text += fmt::format("{}stream {} is at '{}'", text.empty() ? "" : ", ",
                         to_string(static_cast<Stream>(s)),
-                        options_.name_of(queue->ids[(queue->finished + 1) % kCapacity]));
+                        name_of(queue->ids[(queue->finished + 1) % kCapacity]));
   }
   return text;
+}
+
+std::string CudaDevice::name_of(InstructionId id) const {
+  return id == kGraphId ? "a step's graph" : options_.name_of(id);
 }
 
 void CudaDevice::wait_for(const EventHandle& event) {
@@ -200,6 +253,7 @@ void CudaDevice::defer(std::exception_ptr error) noexcept {
 // After a failure communicators have been aborted, so whatever was issued ends.
 void CudaDevice::join() noexcept {
   stop();
+  graph_->drop();
   for (const auto& queue : queues_)
     while (queue && queue->issued > 0 &&
            cudaEventQuery(queue->events[queue->issued % kCapacity].get()) == cudaErrorNotReady)
@@ -210,7 +264,7 @@ void CudaDevice::join() noexcept {
 void CudaDevice::compute(Stream stream, const Launch& launch) {
   Queue& own = queue(stream);
   // Products on other streams than compute's are not planned: they would need a workspace each.
-  cuda::launch({own.stream.get(), *queue(Stream::Compute).products, own.partials}, launch);
+  cuda::launch({own.stream.get(), *queue(Stream::Compute).products, own.partials, own.now}, launch);
 }
 
 void CudaDevice::copy(Stream stream, const Operand& from, const Operand& to) {
@@ -246,10 +300,25 @@ CudaDevice::Staging& CudaDevice::staging(Queue& queue, std::size_t bytes) {
   if (slot.used) wait_for(slot.done);
   if (!slot.used) slot.done = make_event();
   if (slot.memory.bytes().size() < bytes) slot.memory = PinnedMemory(bytes);
-  slot.device = this;
   slot.used = true;
   slot.bytes = bytes;
   return slot;
+}
+
+/// The same for a part of an issue's operand, whose copies a graph repeats.
+CudaDevice::Staging& CudaDevice::staging(Queue& queue, std::size_t bytes, const Issue& issue,
+                                         HostData& host, std::size_t at) {
+  Staging& slot = graph_->notes() ? graph_->staging(bytes) : staging(queue, bytes);
+  slot.device = this;
+  slot.host = &host;
+  slot.issue = issue;
+  slot.at = static_cast<Bytes>(at);
+  return slot;
+}
+
+/// The slot is free again after what the stream was given until now; a graph's never is.
+void CudaDevice::release(const Queue& queue, const Staging& slot) {
+  if (slot.used) check(cudaEventRecord(slot.done.get(), queue.stream.get()), "record an event");
 }
 
 void CudaDevice::copy_in(Stream stream, const Issue& issue, HostData& host, const Operand& to) {
@@ -257,12 +326,15 @@ void CudaDevice::copy_in(Stream stream, const Issue& issue, HostData& host, cons
   const std::span<std::byte> all = to.bytes();
   for (std::size_t at = 0; at < all.size(); at += kPartBytes) {
     const std::span<std::byte> part = all.subspan(at, std::min(kPartBytes, all.size() - at));
-    Staging& slot = staging(own, part.size());
-    host.provide(issue, static_cast<Bytes>(at), slot.memory.bytes().first(part.size()));
+    Staging& slot = staging(own, part.size(), issue, host, at);
+    if (graph_->notes())
+      check(cudaLaunchHostFunc(own.stream.get(), &CudaDevice::provide, &slot), "call the host");
+    else
+      host.provide(issue, slot.at, slot.memory.bytes().first(part.size()));
     check(cudaMemcpyAsync(part.data(), slot.memory.bytes().data(), part.size(),
                           cudaMemcpyHostToDevice, own.stream.get()),
           "copy to the device");
-    check(cudaEventRecord(slot.done.get(), own.stream.get()), "record an event");
+    release(own, slot);
   }
 }
 
@@ -271,26 +343,38 @@ void CudaDevice::copy_out(Stream stream, const Issue& issue, HostData& host, con
   const std::span<std::byte> all = from.bytes();
   for (std::size_t at = 0; at < all.size(); at += kPartBytes) {
     const std::span<std::byte> part = all.subspan(at, std::min(kPartBytes, all.size() - at));
-    Staging& slot = staging(own, part.size());
-    slot.host = &host;
-    slot.issue = issue;
-    slot.at = static_cast<Bytes>(at);
+    Staging& slot = staging(own, part.size(), issue, host, at);
     check(cudaMemcpyAsync(slot.memory.bytes().data(), part.data(), part.size(),
                           cudaMemcpyDeviceToHost, own.stream.get()),
           "copy to the host");
     check(cudaLaunchHostFunc(own.stream.get(), &CudaDevice::accept, &slot), "call the host");
-    check(cudaEventRecord(slot.done.get(), own.stream.get()), "record an event");
+    release(own, slot);
   }
 }
 
-/// Runs on a thread of CUDA's, which no exception may leave.
-void CudaDevice::accept(void* staging) noexcept {
+/// Runs on a thread of CUDA's, which no exception may leave. When a graph calls it again that is
+/// for the next step.
+template <typename Call>
+void CudaDevice::call_host(void* staging, Call call) noexcept {
   Staging& slot = *static_cast<Staging*>(staging);
   try {
-    slot.host->accept(slot.issue, slot.at, slot.memory.bytes().first(slot.bytes));
+    call(*slot.host, slot.memory.bytes().first(slot.bytes), slot);
+    ++slot.issue.step;
   } catch (...) {
     slot.device->defer(std::current_exception());
   }
+}
+
+void CudaDevice::provide(void* staging) noexcept {
+  call_host(staging, [](HostData& host, std::span<std::byte> part, const Staging& slot) {
+    host.provide(slot.issue, slot.at, part);
+  });
+}
+
+void CudaDevice::accept(void* staging) noexcept {
+  call_host(staging, [](HostData& host, std::span<const std::byte> part, const Staging& slot) {
+    host.accept(slot.issue, slot.at, part);
+  });
 }
 
 void CudaDevice::fill_pattern(Stream stream, std::span<std::byte> memory) {
@@ -298,7 +382,16 @@ void CudaDevice::fill_pattern(Stream stream, std::span<std::byte> memory) {
 }
 
 void CudaDevice::count_changed(Stream stream, std::span<const std::byte> memory, Bytes& changed) {
-  cuda::count_changed(memory, {&changed, 1}, queue(stream).stream.get());
+  const Queue& own = queue(stream);
+  cuda::count_changed(memory, {&changed, 1}, own.partials, own.stream.get());
+}
+
+std::optional<Bytes> CudaDevice::bytes_in_use() const {
+  check(cudaSetDevice(options_.index), "use the device");
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "tell how much memory is free");
+  return static_cast<Bytes>(total - free);
 }
 
 void CudaDevice::finish(Stream stream) {

@@ -145,12 +145,13 @@ void run_gradient_norm(const Call& call) {
 }
 
 void run_adam(const Call& call) {
-  adam(call.in(0), call.in(1), call.out(0), call.out(1), call.out(2), adam_step(call), call.stream);
+  adam(call.in(0), call.in(1), call.out(0), call.out(1), call.out(2), adam_step(call),
+       call.context.now, call.stream);
 }
 
 void run_sgd(const Call& call) {
   sgd(call.in(0), call.in(1), call.out(0), call.writes(1) ? call.out(1) : Floats(), sgd_step(call),
-      call.stream);
+      call.context.now, call.stream);
 }
 
 void run_rms_norm(const Call& call) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "kernels/arithmetic.h"
 #include "kernels/cuda/linear.h"
 #include "runtime/device.h"
 
@@ -14,7 +15,8 @@ namespace shardplan::cuda {
 struct KernelContext {
   cudaStream_t stream;
   Products& products;
-  std::span<double> partials;  // kPartials of them
+  std::span<double> partials;        // kPartials of them
+  std::span<const StepFactors> now;  // the step's
 };
 
 /// Launches a kernel of kernels/cuda on the operands of a launch. Operands are in the order of the

@@ -39,8 +39,10 @@ NcclCommunicator::NcclCommunicator(Communicator& host, CudaDevice& device, Secon
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  for (auto& [key, comm] : comms_)
+  for (auto& [key, comm] : comms_) {
+    if (comm.arena != nullptr) ncclCommDeregister(comm.handle, comm.arena);
     ncclCommDestroy(comm.handle);
+  }
 }
 
 /// Blocks until what NCCL does in the background is done.
@@ -58,23 +60,28 @@ void NcclCommunicator::settle(ncclResult_t result, ncclComm_t comm, const char* 
   if (result != ncclSuccess) fail(result, comm, what);
 }
 
-ncclComm_t NcclCommunicator::connect(Group group) {
+/// Collectives work in place in registered memory, without NCCL's own buffers in between, where the
+/// links allow it.
+NcclCommunicator::Comm NcclCommunicator::connect(Group group) {
   ncclUniqueId id{};
   if (place(group) == 0 && ncclGetUniqueId(&id) != ncclSuccess)
     throw SystemError("NCCL cannot start");
   host().broadcast(Stream::Host, group, std::as_writable_bytes(std::span(&id, 1)), 0);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // or a rank that does not come would hold this one up for ever
-  ncclComm_t made = nullptr;
-  const ncclResult_t result = ncclCommInitRankConfig(&made, static_cast<int>(size(group)), id,
-                                                     static_cast<int>(place(group)), &config);
-  settle(result, made, "connect ranks");
+  Comm made;
+  const ncclResult_t result = ncclCommInitRankConfig(&made.handle, static_cast<int>(size(group)),
+                                                     id, static_cast<int>(place(group)), &config);
+  settle(result, made.handle, "connect ranks");
+  if (const std::span<std::byte> arena = device().arena(); !arena.empty())
+    settle(ncclCommRegister(made.handle, arena.data(), arena.size(), &made.arena), made.handle,
+           "register memory");
   return made;
 }
 
 NcclCommunicator::Comm& NcclCommunicator::comm(Stream stream, Group group) {
   Comm& known = comms_[{stream, group}];
-  if (known.handle == nullptr) known.handle = connect(group);
+  if (known.handle == nullptr) known = connect(group);
   return known;
 }
 
@@ -143,6 +150,7 @@ void NcclCommunicator::expect_peers() {
 }
 
 void NcclCommunicator::abort(const char*) noexcept {
+  device().drop_graph();
   for (auto& [key, comm] : comms_)
     if (comm.handle != nullptr) ncclCommAbort(comm.handle);
   comms_.clear();

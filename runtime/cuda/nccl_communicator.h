@@ -26,6 +26,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   /// NCCL's communicator of a stream and a group, and its sums by dtype and factor.
   struct Comm {
     ncclComm_t handle = nullptr;
+    void* arena = nullptr;  // as registered there; null: it is not, or NCCL has no use for that
     std::map<std::pair<ncclDataType_t, double>, ncclRedOp_t> sums;
   };
 
@@ -38,7 +39,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   void send_to_all(Stream stream, Group group, std::span<std::byte> data, int root) override;
 
   Comm& comm(Stream stream, Group group);
-  ncclComm_t connect(Group group);
+  Comm connect(Group group);
   void settle(ncclResult_t result, ncclComm_t comm, const char* what);
   ncclRedOp_t operation(Comm& comm, ncclDataType_t type, double factor);
   void expect_peers();

@@ -22,6 +22,14 @@ void set_devices(int devices, std::size_t bytes);
 /// Without progress for so long, while somebody waits, the job is found to be deadlocked.
 void set_patience(double seconds);
 
+/// How many parts in collectives ranks have had since this was last asked, and of how many all that
+/// is sent and received lies in memory that is registered with the communicator.
+struct Collectives {
+  int all = 0;
+  int registered = 0;
+};
+Collectives take_collectives();
+
 /// The first fault that a check has found: a race between streams, collectives that do not match, a
 /// deadlock, a wrong address. Every call fails from then on, until it is taken. Empty: none.
 std::string take_fault();

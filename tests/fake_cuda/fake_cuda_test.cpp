@@ -95,6 +95,68 @@ TEST(FakeSchedule, LazyWorkStartsWhenSomethingWaitsForIt) {
   EXPECT_EQ(x.span()[0], 0);
 }
 
+/// A graph of two streams, of which the second reads what the first has written, run twice.
+std::string run_graph(Event kind) {
+  Memory<float> first(64);
+  Memory<float> second(64);
+  std::ranges::fill(first.span(), 0.0F);
+  TestStream origin;
+  TestStream other;
+  cudaEvent_t edges[3];
+  for (cudaEvent_t& edge : edges)
+    cudaEventCreateWithFlags(&edge, cudaEventDisableTiming);
+  const auto order = [&](cudaStream_t before, cudaEvent_t edge, cudaStream_t after) {
+    cudaEventRecord(edge, before);
+    cudaStreamWaitEvent(after, edge, 0);
+  };
+  cudaStreamBeginCapture(origin, cudaStreamCaptureModeRelaxed);
+  order(origin, edges[0], other);
+  launch(add_one, 64, origin, first.span(), second.span());
+  if (kind == Event::Recorded) order(origin, edges[1], other);
+  launch(add_one, 64, other, second.span(), first.span());
+  order(other, edges[2], origin);
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(origin, &graph);
+  EXPECT_EQ(first.span()[63], 0) << "a capture runs nothing";
+  cudaGraphExec_t exec = nullptr;
+  cudaGraphInstantiate(&exec, graph, 0);
+  cudaGraphLaunch(exec, origin);
+  cudaGraphLaunch(exec, origin);
+  origin.finish();
+  if (kind == Event::Recorded) {
+    EXPECT_EQ(first.span()[63], 4);
+  }
+  for (cudaEvent_t edge : edges)
+    cudaEventDestroy(edge);
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
+  return take_fault();
+}
+
+TEST_P(Fake, RunsGraphsAndFindsTheEdgesThatTheyLack) {
+  EXPECT_EQ(run_graph(Event::Recorded), "");
+  EXPECT_THAT(run_graph(Event::Forgotten), HasSubstr("race: nothing orders"));
+}
+
+TEST_P(Fake, FindsStreamsThatAGraphDoesNotJoin) {
+  Memory<float> x(64);
+  TestStream origin;
+  TestStream other;
+  cudaEvent_t fork = nullptr;
+  cudaEventCreateWithFlags(&fork, cudaEventDisableTiming);
+  cudaStreamBeginCapture(origin, cudaStreamCaptureModeRelaxed);
+  cudaEventRecord(fork, origin);
+  cudaStreamWaitEvent(other, fork, 0);
+  cudaMemsetAsync(x.span().data(), 0, 64, other);
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(origin, &graph);
+  EXPECT_THAT(take_fault(), HasSubstr("before all of its streams are joined"));
+  cudaEventQuery(fork);
+  EXPECT_THAT(take_fault(), HasSubstr("an event of a capture is asked for"));
+  cudaGraphDestroy(graph);
+  cudaEventDestroy(fork);
+}
+
 template <bool kHasBarrier>
 __global__ void reverse(std::span<const float> x, std::span<float> out) {
   __shared__ float all[256];
@@ -155,14 +217,17 @@ TEST_P(Fake, FindsThreadsThatWaitInVain) {
 }
 
 TEST_P(Fake, FreshMemoryIsPoisonAndMemoryIsLimited) {
-  Memory<float> x(1000);
-  EXPECT_TRUE(std::all_of(x.span().begin(), x.span().end(), [](float y) { return std::isnan(y); }));
+  void* fresh = nullptr;
+  ASSERT_EQ(cudaMalloc(&fresh, 4000), cudaSuccess);
+  EXPECT_TRUE(std::all_of(static_cast<float*>(fresh), static_cast<float*>(fresh) + 1000,
+                          [](float y) { return std::isnan(y); }));
   void* much = nullptr;
   EXPECT_EQ(cudaMalloc(&much, 1 << 20), cudaErrorMemoryAllocation);
   std::size_t free = 0;
   std::size_t total = 0;
   cudaMemGetInfo(&free, &total);
   EXPECT_EQ(total - free, 4000);
+  cudaFree(fresh);
 }
 
 TEST_P(Fake, FindsAddressesThatTheDeviceDoesNotHave) {

@@ -316,10 +316,17 @@ TEST_P(Kernels, OfOptimizers) {
       .bias_correction2 = 0.05,
       .decay = GetParam() % 3 == 0 ? AdamStep::Decay::Coupled : AdamStep::Decay::Decoupled};
   const SgdStep sgd{.lr = 1e-2, .momentum = 0.9, .weight_decay = 0.1};
-  cuda::adam(grad->in(), coefficient->in(), parameter->out(), first->out(), second->out(), adam,
-             draw.stream);
-  cuda::sgd(grad->in(), coefficient->in(), parameter->out(), first->out(), sgd, draw.stream);
-  cuda::sgd(grad->in(), coefficient->in(), parameter->out(), cuda::Floats(), sgd, draw.stream);
+  const Memory<StepFactors> now(1);
+  now.span()[0] = {adam.lr, adam.bias_correction1, adam.bias_correction2};
+  AdamStep adam_of_the_run = adam;
+  adam_of_the_run.lr = adam_of_the_run.bias_correction1 = adam_of_the_run.bias_correction2 = 7;
+  const SgdStep sgd_of_the_run{.lr = 7, .momentum = 0.9, .weight_decay = 0.1};
+  cuda::adam(grad->in(), coefficient->in(), parameter->out(), first->out(), second->out(),
+             adam_of_the_run, now.span(), draw.stream);
+  cuda::sgd(grad->in(), coefficient->in(), parameter->out(), first->out(), sgd_of_the_run,
+            now.span(), draw.stream);
+  cuda::sgd(grad->in(), coefficient->in(), parameter->out(), cuda::Floats(), sgd_of_the_run,
+            now.span(), draw.stream);
   finish();
   const float scale = coefficient->values[0];
   cpu::adam(grad->twin(), scale, parameter->twin(), first->twin(), second->twin(), elems, adam);
@@ -389,13 +396,14 @@ TEST_P(Kernels, OfLinearLayers) {
 }
 
 TEST_P(Kernels, OfPatternsCountWhatWasWritten) {
-  const Memory<std::byte> memory(512);
+  const Memory<std::byte> memory(60'000);  // several blocks, or less than one
   const auto begin = static_cast<std::size_t>(draw.from(0, 9));
-  const std::span<std::byte> part =
-      memory.span().subspan(begin, static_cast<std::size_t>(draw.from(20, 300)));
+  const std::int64_t bytes = draw.from(0, 1) == 0 ? draw.from(20, 300) : draw.from(20'000, 59'000);
+  const std::span<std::byte> part = memory.span().subspan(begin, static_cast<std::size_t>(bytes));
   const Memory<std::int64_t> changed(1);
+  const Memory<double> partials(draw.from(1, 9));
   cuda::fill_pattern(part, draw.stream);
-  cuda::count_changed(part, changed.span(), draw.stream);
+  cuda::count_changed(part, changed.span(), partials.span(), draw.stream);
   finish();
   EXPECT_EQ(changed.span()[0], 0);
   EXPECT_EQ(memory.span()[begin + part.size()], std::byte{0xff});
@@ -406,7 +414,7 @@ TEST_P(Kernels, OfPatternsCountWhatWasWritten) {
   part.front() ^= std::byte{1};
   const auto address = reinterpret_cast<std::uintptr_t>(part.data());
   const std::uintptr_t end = address + part.size();
-  cuda::count_changed(part, changed.span(), draw.stream);
+  cuda::count_changed(part, changed.span(), partials.span(), draw.stream);
   finish();
   EXPECT_EQ(changed.span()[0], static_cast<std::int64_t>(pattern_word_end(address, end) - address +
                                                          (end - 1) % 4 + 1));

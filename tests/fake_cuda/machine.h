@@ -36,19 +36,36 @@ struct Operation {
   std::shared_ptr<Collective> collective = {};
 };
 
+struct Stream;
+
+/// What streams were given while they were captured, in that order, which is one of those that
+/// their events allow. What these forget is seen by clocks, while it is captured.
+struct Graph {
+  std::vector<Stream*> streams;
+  std::vector<std::function<cudaError_t(Stream& on)>> nodes;
+};
+struct GraphHandle {
+  std::shared_ptr<Graph> graph;
+};
+struct GraphExec {
+  std::shared_ptr<const Graph> graph;
+};
+
 struct Stream {
   int id = 0;
   int device = 0;
   Clock clock;  // of all that was put there
   std::deque<Operation> queue;
-  bool at_collective = false;  // its head has arrived
-  bool asked = false;          // somebody tries to bring it further
+  bool at_collective = false;           // its head has arrived
+  bool asked = false;                   // somebody tries to bring it further
+  std::shared_ptr<Graph> capture = {};  // null: what it is given will run
 };
 
 struct Event {
   std::uint64_t recorded = 0;  // how often
   std::uint64_t done = 0;
   Clock clock;
+  std::shared_ptr<Graph> capture;  // that it was last recorded in
 };
 
 std::mutex& lock();
@@ -62,6 +79,9 @@ std::uint64_t next_random();
 /// With the lock: the operation comes at the end of the stream. What it touches must be ordered
 /// with all that touched the same bytes.
 cudaError_t put(Stream& stream, Operation operation, const std::vector<Access>& accesses);
+/// With the lock: the same for a stream that is captured; `node` puts the operation elsewhere.
+cudaError_t note(Stream& stream, const std::string& what, const std::vector<Access>& accesses,
+                 std::function<cudaError_t(Stream& on)> node);
 
 /// The device of this host thread.
 int current_device();

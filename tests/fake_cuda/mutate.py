@@ -9,43 +9,21 @@ edits still fit. Prints a table in Markdown. Exit status 0: every mistake is see
 
 import argparse
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from mutations import KERNELS, MUTATIONS, RUNTIME
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from mutation_campaign import ROOT, MutatedTree, check_edits, run  # noqa: E402
+
 PATIENCE_S = 120  # a mistake may hang
 
 
-def check_edits():
-    wrong = [f"{name}: {file} has this {count} times, not once:\n{old}"
-             for name, (_, file, old, _) in MUTATIONS.items()
-             if (count := (ROOT / file).read_text().count(old)) != 1]
-    print("\n".join(wrong) if wrong else f"{len(MUTATIONS)} mutations fit the tree")
-    return 1 if wrong else 0
-
-
-def run(*command, patience=None):
-    try:
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True,
-                              check=False, timeout=patience)
-        return done.returncode, done.stdout + done.stderr
-    except subprocess.TimeoutExpired as late:
-        return None, (late.stdout or b"").decode()
-
-
-def build(folder, program):
-    status, text = run("cmake", "--build", folder, "--target", program)
-    if status != 0:
-        sys.exit(f"{program} does not compile:\n{text[-3000:]}")
-
-
-def seen_by(folder, program):
+def seen_by(tree, program):
     """The first test that fails, or none."""
-    status, text = run(folder / "tests/fake_cuda" / program, patience=PATIENCE_S)
+    tree.compile(program)
+    status, text = run(tree.build / "tests/fake_cuda" / program, patience=PATIENCE_S)
     if status == 0:
         return None
     failed = re.findall(r"\[  FAILED  \] (?:\w+/)?(\w+\.\w+)", text)
@@ -63,32 +41,21 @@ def main():
     parser.add_argument("--only", default="", help="mutations whose names hold this")
     parser.add_argument("--check", action="store_true", help="only look whether the edits still fit")
     options = parser.parse_args()
+    edits_of = {name: [tuple(edit)] for name, (_, *edit) in MUTATIONS.items()}
     if options.check:
-        return check_edits()
-    source, folder = options.build.resolve() / "source", options.build.resolve() / "build"
-    shutil.rmtree(source, ignore_errors=True)
-    shutil.copytree(ROOT, source, copy_function=shutil.copy,
-                    ignore=shutil.ignore_patterns("build*", "out", ".git", "__pycache__"))
-    launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-    status, text = run("cmake", "-G", "Ninja", "-S", source, "-B", folder,
-                       "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1",
-                       *launcher)
-    if status != 0:
-        sys.exit(text)
+        return check_edits(edits_of)
+    tree = MutatedTree(options.build, "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+                       "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1")
     for program in (KERNELS, RUNTIME):
-        build(folder, program)
-        if seen_by(folder, program):
-            sys.exit(f"{program} fails before anything is changed")
+        if test := seen_by(tree, program):
+            sys.exit(f"{program} fails before anything is changed: {test}")
     print("| mistake | first test that sees it |\n|---|---|", flush=True)
     missed = 0
-    for name, (program, file, old, new) in MUTATIONS.items():
+    for name, (program, *_) in MUTATIONS.items():
         if options.only not in name:
             continue
-        whole = (source / file).read_text()
-        (source / file).write_text(whole.replace(old, new))
-        build(folder, program)
-        test = seen_by(folder, program)
-        (source / file).write_text(whole)
+        with tree.mistake(edits_of[name]):
+            test = seen_by(tree, program)
         missed += test is None
         print(f"| {name} | {test or '**none**'} |", flush=True)
     return 1 if missed else 0

@@ -16,6 +16,7 @@ MEMORY = "kernels/cuda/memory.cu"
 ROPE = "kernels/cuda/rope.cu"
 ELEMENTWISE = "kernels/cuda/elementwise.cu"
 DEVICE = "runtime/cuda/cuda_device.cpp"
+GRAPH = "runtime/cuda/step_graph.cpp"
 NCCL = "runtime/cuda/nccl_communicator.cpp"
 
 MUTATIONS = {
@@ -92,14 +93,14 @@ MUTATIONS = {
     # events, streams, memory
     "no event waits": (
         RUNTIME, DEVICE,
-        "    check(cudaStreamWaitEvent(own.stream.get(), other.events[issue.waits[s] % kCapacity].get(), 0),\n"
-        "          \"wait for an event\");\n", ""),
+        "      check(cudaStreamWaitEvent(own.stream.get(), event->get(), 0), \"wait for an event\");\n",
+        "      (void)event;\n"),
     "waits for the issue before": (
-        RUNTIME, DEVICE, "other.events[issue.waits[s] % kCapacity]", "other.events[(issue.waits[s] - 1) % kCapacity]"),
+        RUNTIME, DEVICE, "&own.events[number % kCapacity]", "&own.events[(number - 1) % kCapacity]"),
     "events recorded before the work": (
-        RUNTIME, DEVICE, "  if (!body_(issue)) return 0;\n",
-        "  cudaEventRecord(own.events[number % kCapacity].get(), own.stream.get());\n"
-        "  if (!body_(issue)) return 0;\n  own.issued = number;\n  return number;\n"),
+        RUNTIME, DEVICE, "  if (!body_(issue)) return 0;\n  return mark(stream, issue.id);\n",
+        "  const std::uint64_t number = mark(stream, issue.id);\n"
+        "  return body_(issue) ? number : 0;\n"),
     "pinned memory overwritten while it is copied": (
         RUNTIME, DEVICE, "  if (slot.used) wait_for(slot.done);\n", ""),
     "collectives on the compute stream": (
@@ -108,5 +109,26 @@ MUTATIONS = {
     "sums not averaged": (RUNTIME, NCCL, "if (factor == 1) return ncclSum;", "return ncclSum;"),
     "a failed rank leaves its peers waiting": (
         RUNTIME, "runtime/rank.cpp", "  if (own_communicator_ && !finished_) own_communicator_->abort(\"the job has failed\");\n", ""),
+    "a graph's streams are not forked": (
+        RUNTIME, GRAPH, "{ order(Stream::Compute, edges_.emplace_back(make_event()), stream); }",
+        "{ (void)stream; }"),
+    "a graph begins before the last one's streams are done": (
+        RUNTIME, GRAPH, "  gather_streams();\n  check(cudaGraphLaunch", "  check(cudaGraphLaunch"),
+    "streams go on before the graph has ended": (
+        RUNTIME, GRAPH,
+        "    check(cudaStreamWaitEvent(device_.stream(stream), done->get(), 0), \"wait for an event\");\n",
+        ""),
+    "waits of a step are no edges of its graph": (
+        RUNTIME, DEVICE, "  if (graph_->notes()) return graph_->event_of(stream, number);\n",
+        "  if (graph_->notes()) return nullptr;\n"),
+    "host waits are no edges of a graph": (
+        RUNTIME, DEVICE, "    graph_->hold_all(stream, count);\n", ""),
+    "a graph keeps the step's factors": (
+        RUNTIME, "runtime/rank.cpp", "  device_->begin_step(data_.scalars[step_]);\n",
+        "  if (step_ < 2) device_->begin_step(data_.scalars[step_]);\n"),
+    "a graph reads the same tokens again": (
+        RUNTIME, DEVICE, "    ++slot.issue.step;\n", ""),
+    "communicators go before graphs do": (
+        RUNTIME, NCCL, "  device().drop_graph();\n", ""),
     "waits for ever": (RUNTIME, DEVICE, "> device_.options_.timeout_s)", "> 3600)"),
 }

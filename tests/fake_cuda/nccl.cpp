@@ -1,7 +1,9 @@
 #include <nccl.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "kernels/bfloat16.h"
 #include "tests/fake_cuda/machine.h"
@@ -35,6 +37,8 @@ struct Comm {
   int rank = 0;
   std::uint64_t sequence = 0;
   std::vector<double> factors;  // of the operations that were made
+  std::span<const std::byte> registered = {};
+  std::vector<std::weak_ptr<const fake_cuda::Graph>> graphs = {};  // that hold work of it
 };
 
 namespace {
@@ -105,11 +109,27 @@ void reduce(const std::vector<Call>& calls, bool scatter) {
 
 using Work = std::function<void(const std::vector<Call>&)>;
 
-ncclResult_t call(Comm& comm, cudaStream_t stream, const std::string& what, const Call& own,
-                  const std::vector<Access>& accesses, Work work) {
-  const std::lock_guard guard(lock());
+Collectives counted;
+
+bool lies_in(std::span<const std::byte> part, std::span<const std::byte> memory) {
+  return part.data() >= memory.data() && part.data() + part.size() <= memory.data() + memory.size();
+}
+
+/// With the lock: a rank's part of the next round.
+cudaError_t join_round(Comm& comm, Stream& stream, const std::string& what, const Call& own,
+                       const std::vector<Access>& accesses, Work work) {
   Group& group = *comm.group;
-  if (group.aborted) return ncclRemoteError;
+  if (group.aborted) return cudaSuccess;
+  if (stream.capture) {
+    comm.graphs.push_back(stream.capture);
+    return note(stream, what, accesses, [&comm, what, own, accesses, work](Stream& on) {
+      return join_round(comm, on, what, own, accesses, work);
+    });
+  }
+  ++counted.all;
+  if (std::ranges::all_of(accesses,
+                          [&](const Access& one) { return lies_in(one.bytes, comm.registered); }))
+    ++counted.registered;
   const std::uint64_t number = comm.sequence++;
   Round& round = group.rounds[number];
   const std::string described =
@@ -129,8 +149,22 @@ ncclResult_t call(Comm& comm, cudaStream_t stream, const std::string& what, cons
   round.calls[static_cast<std::size_t>(comm.rank)] = own;
   Operation operation{.kind = Operation::Kind::Collective, .what = described};
   operation.collective = round.collective;
-  return put(*stream, std::move(operation), accesses) == cudaSuccess ? ncclSuccess
-                                                                     : ncclUnhandledCudaError;
+  return put(stream, std::move(operation), accesses);
+}
+
+ncclResult_t call(Comm& comm, cudaStream_t stream, const std::string& what, const Call& own,
+                  const std::vector<Access>& accesses, Work work) {
+  const std::lock_guard guard(lock());
+  if (comm.group->aborted) return ncclRemoteError;
+  return join_round(comm, *stream, what, own, accesses, std::move(work)) == cudaSuccess
+             ? ncclSuccess
+             : ncclUnhandledCudaError;
+}
+
+/// NCCL waits for graphs that have work of a communicator before that ends.
+void expect_no_graphs(const Comm& comm) {
+  for (const auto& graph : comm.graphs)
+    if (!graph.expired()) return fault("a communicator waits for a graph that has work of it");
 }
 
 std::vector<Access> accesses_of(const Call& call, std::size_t sent, std::size_t received) {
@@ -149,6 +183,12 @@ double factor_of(const Comm& comm, ncclRedOp_t op) {
 }
 
 }  // namespace
+
+Collectives take_collectives() {
+  const std::lock_guard guard(lock());
+  return std::exchange(counted, {});
+}
+
 }  // namespace fake_cuda
 
 using namespace fake_cuda;  // NOLINT(google-build-using-namespace)
@@ -185,6 +225,18 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   if (++group->joined == ranks) groups().erase(id.internal);
   return ncclInProgress;
 }
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, std::size_t bytes, void** handle) {
+  const std::lock_guard guard(lock());
+  comm->registered = {static_cast<const std::byte*>(memory), bytes};
+  *handle = memory;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
+  const std::lock_guard guard(lock());
+  if (handle != comm->registered.data()) return ncclInvalidArgument;
+  comm->registered = {};
+  return ncclSuccess;
+}
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
   const std::lock_guard guard(lock());
   const Group& group = *comm->group;
@@ -194,11 +246,15 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  const std::lock_guard guard(lock());
+  expect_no_graphs(*comm);
+  if (!comm->registered.empty()) fault("a communicator goes before memory registered with it");
   delete comm;
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const std::lock_guard guard(lock());
+  expect_no_graphs(*comm);
   comm->group->aborted = true;
   for (auto& [number, round] : comm->group->rounds)
     round.collective->aborted = true;

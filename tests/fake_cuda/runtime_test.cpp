@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "planner/planner.h"
 #include "plans/error.h"
 #include "plans/verify.h"
+#include "runtime/dry_run.h"
 #include "runtime/executor.h"
 #include "runtime/plugin_entry.h"
 #include "tests/fake_cuda/fake_cuda.h"
@@ -20,6 +22,7 @@ namespace shardplan {
 namespace {
 
 using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
 
@@ -81,6 +84,67 @@ TEST_F(FakeCuda, TheSameBitsUnderEverySchedule) {
     fake_cuda::set_schedule(fake_cuda::Schedule::Random, seed);
     EXPECT_EQ(losses(trained), lazy) << "seed " << seed;
   }
+}
+
+TEST_F(FakeCuda, CollectivesWorkInRegisteredMemory) {
+  fake_cuda::take_collectives();
+  losses(plan(Strategy::FullShard, 2));
+  const auto [all, registered] = fake_cuda::take_collectives();
+  EXPECT_GT(all, 10);
+  EXPECT_EQ(registered, all);
+}
+
+/// Learning rate, momentum's corrections, tokens and losses change from step to step.
+TEST_F(FakeCuda, GraphsOfAStepTrainTheSameBits) {
+  for (const Strategy sharding : {Strategy::Ddp, Strategy::FullShard}) {
+    Plan trained = plan(sharding, 2);
+    trained.job.run.steps = 5;
+    trained.job.training.schedule.warmup_steps = 5;
+    trained.job.run.checkpoint_every = 3;
+    const std::vector<double> eager = losses(trained);
+    trained.job.run.cuda_graphs = true;
+    for (const auto& [schedule, seed] : {std::pair(fake_cuda::Schedule::Lazy, 1),
+                                         {fake_cuda::Schedule::Eager, 1},
+                                         {fake_cuda::Schedule::Random, 1},
+                                         {fake_cuda::Schedule::Random, 2}}) {
+      fake_cuda::set_schedule(schedule, static_cast<std::uint64_t>(seed));
+      EXPECT_EQ(losses(trained), eager) << to_string(sharding);
+    }
+  }
+}
+
+TEST_F(FakeCuda, ARankThatHangsBeforeAGraphIsFound) {
+  Plan trained = plan(Strategy::Ddp, 2);
+  trained.job.run.cuda_graphs = true;
+  ExecuteOptions options;
+  options.collective_timeout_s = 0.3;
+  std::atomic<int> calls{0};
+  options.before_instruction = [&](InstructionId id, int step) {
+    if (step == 1 && is_collective(trained.instructions[id].operation) && ++calls == 1)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  };
+  EXPECT_THAT(error_of<SystemError>([&] { run(trained, options); }),
+              AllOf(HasSubstr("nothing of the device has finished for 0.3 s"),
+                    HasSubstr("is at 'a step's graph'")));
+}
+
+TEST_F(FakeCuda, GraphsAreForGpus) {
+  Plan trained = plan(Strategy::Ddp, 1, Profile::CpuReference);
+  trained.job.run.cuda_graphs = true;
+  EXPECT_THAT(error_of<InputError>([&] { execute(trained, {}); }),
+              HasSubstr("run.cuda_graphs: CPU ranks have no graphs"));
+}
+
+TEST_F(FakeCuda, ADryRunTimesTheCollectivesOfThePlan) {
+  const auto times =
+      time_collectives(plan(Strategy::FullShard, 4), {.device = *shardplan_plugin.kind});
+  std::set<std::string> kinds;
+  for (const CollectiveTime& time : times) {
+    kinds.insert(time.kind);
+    EXPECT_EQ(time.ranks, 4);
+    EXPECT_GT(time.seconds, 0);
+  }
+  EXPECT_THAT(kinds, ElementsAre("all_gather", "all_reduce", "reduce_scatter"));
 }
 
 // What verify() proves is what the clocks of the fake watch: where a wait is missing, one says so
@@ -173,8 +237,11 @@ TEST_F(FakeCuda, RehearsesOneRankOfMany) {
   ExecuteOptions options;
   options.device = shardplan_plugin.kind;
   fake_cuda::set_devices(1, 64 << 20);
-  EXPECT_EQ(rehearse(trained, options, 3).ranks[0].memory.peak_allocated_bytes,
-            trained.arena.bytes);
+  const RankMemory memory = rehearse(trained, options, 3).ranks[0].memory;
+  EXPECT_EQ(memory.peak_allocated_bytes, trained.arena.bytes);
+  // With the workspace of cuBLASLt and what kernels add up in.
+  EXPECT_GT(memory.peak_device_bytes, trained.arena.bytes + (32 << 20));
+  EXPECT_LT(memory.peak_device_bytes, trained.arena.bytes + (33 << 20));
 }
 
 }  // namespace

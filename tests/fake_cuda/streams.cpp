@@ -189,20 +189,33 @@ std::uint64_t next_random() {
   return x ^= x << 17;
 }
 
-cudaError_t put(Stream& stream, Operation operation, const std::vector<Access>& accesses) {
-  if (has_fault()) return cudaErrorAssert;
-  if (stream.device != device) {
-    fault("[" + operation.what + "] is put on a stream of another device");
-    return cudaErrorAssert;
-  }
+/// An operation comes after all that the stream was given before.
+static void tick(Stream& stream, const std::string& what, const std::vector<Access>& accesses) {
+  if (stream.device != device) return fault("[" + what + "] is put on a stream of another device");
   const auto id = static_cast<std::size_t>(stream.id);
   join(stream.clock, host);
   stream.clock.resize(std::max(stream.clock.size(), id + 1));
   stream.clock[id] = ++machine().epochs[id];
   for (const Access& access : accesses)
-    if (const std::string wrong = machine().memory.touch(stream, access, operation.what);
-        !wrong.empty())
+    if (const std::string wrong = machine().memory.touch(stream, access, what); !wrong.empty())
       fault(wrong);
+}
+
+cudaError_t note(Stream& stream, const std::string& what, const std::vector<Access>& accesses,
+                 std::function<cudaError_t(Stream& on)> node) {
+  if (has_fault()) return cudaErrorAssert;
+  tick(stream, what, accesses);
+  stream.capture->nodes.push_back(std::move(node));
+  return result();
+}
+
+cudaError_t put(Stream& stream, Operation operation, const std::vector<Access>& accesses) {
+  if (stream.capture)
+    return note(stream, operation.what, accesses,
+                [operation, accesses](Stream& on) { return put(on, operation, accesses); });
+  if (has_fault()) return cudaErrorAssert;
+  tick(stream, operation.what, accesses);
+  if (has_fault()) return cudaErrorAssert;
   stream.queue.push_back(std::move(operation));
   note_progress();
   run_after_enqueue();
@@ -269,6 +282,10 @@ static cudaError_t allocate(void** memory, std::size_t bytes, int where) {
   return *memory == nullptr ? cudaErrorMemoryAllocation : result();
 }
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) { return allocate(memory, bytes, device); }
+/// The host reaches all memory of the fake.
+cudaError_t cudaMallocManaged(void** memory, std::size_t bytes) {
+  return cudaMalloc(memory, bytes);
+}
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
   return allocate(memory, bytes, Memory::kHost);
 }
@@ -322,13 +339,25 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard guard(lock());
   join(stream->clock, host);
   event->clock = stream->clock;
+  event->capture = stream->capture;
+  if (stream->capture) return result();
   Operation record{.kind = Operation::Kind::Record, .what = "event record"};
   record.event = event;
   record.generation = ++event->recorded;
   return put(*stream, std::move(record), {});
 }
+/// A stream that waits for an event of a capture becomes a part of that.
+static cudaError_t follow(Stream& stream, const Event& event) {
+  if (!stream.capture) event.capture->streams.push_back(&stream);
+  stream.capture = event.capture;
+  join(stream.clock, event.clock);
+  return result();
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard guard(lock());
+  if (stream->capture && stream->capture != event->capture)
+    fault("a stream that is captured waits for an event of outside");
+  if (event->capture) return follow(*stream, *event);
   if (event->recorded == 0) return result();
   join(stream->clock, event->clock);
   Operation wait{.kind = Operation::Kind::Wait, .what = "event wait"};
@@ -338,6 +367,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard guard(lock());
+  if (event->capture) fault("an event of a capture is asked for");
   if (has_fault()) return cudaErrorAssert;
   if (event->done >= event->recorded) {
     join(host, event->clock);
@@ -363,6 +393,45 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return enqueue(stream, "host function", {}, [=] { function(data); });
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const std::lock_guard guard(lock());
+  if (stream->capture) fault("a stream is captured twice");
+  stream->capture = std::make_shared<Graph>();
+  stream->capture->streams.push_back(stream);
+  return result();
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard guard(lock());
+  *graph = new GraphHandle{stream->capture};
+  for (Stream* other : (*graph)->graph->streams) {
+    const auto id = static_cast<std::size_t>(other->id);
+    if (other != stream && id < other->clock.size() &&
+        (stream->clock.size() <= id || stream->clock[id] < other->clock[id]))
+      fault("a graph ends before all of its streams are joined");
+    other->capture = nullptr;
+  }
+  return result();
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new GraphExec{graph->graph};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  const std::lock_guard guard(lock());
+  delete exec;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  const std::lock_guard guard(lock());
+  for (const auto& node : exec->graph->nodes)
+    if (const cudaError_t status = node(*stream); status != cudaSuccess) return status;
+  return result();
 }
 
 const char* cudaGetErrorString(cudaError_t error) {

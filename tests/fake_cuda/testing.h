@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -47,14 +48,16 @@ class TestStream {
   cudaEvent_t end_ = nullptr;
 };
 
-/// `elems` elements of device memory, which this program can read and write; NaNs at first.
+/// `elems` elements of memory that the device and this program can read and write; NaNs at first.
 template <typename T>
 class Memory {
  public:
   /// The first element lies `shift` elements after what 256 divides.
   explicit Memory(std::int64_t elems, std::int64_t shift = 0)
       : elems_(static_cast<std::size_t>(elems)), shift_(static_cast<std::size_t>(shift)) {
-    cudaMalloc(&memory_, (elems_ + shift_) * sizeof(T));
+    const std::size_t bytes = (elems_ + shift_) * sizeof(T);
+    cudaMallocManaged(&memory_, bytes);
+    std::memset(memory_, 0xff, bytes);
   }
   ~Memory() { cudaFree(memory_); }
   Memory(const Memory&) = delete;

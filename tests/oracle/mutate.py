@@ -9,61 +9,17 @@ one that is known to be invisible, and the change that must not matter is not se
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from mutations import CASES, KNOWN_INVISIBLE, MUST_BE_INVISIBLE, MUTATIONS
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from mutation_campaign import ROOT, MutatedTree, check_edits  # noqa: E402
+
 # Figures of our own, which a mistake in the numbers cannot move.
 OWN_FIGURES = ("bytes off", "other bits")
-
-
-def run(*command):
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
-
-
-def copy_tree(source: Path):
-    shutil.rmtree(source, ignore_errors=True)
-    # Files get the time of their copy: what an earlier run has built of other texts is out of date.
-    shutil.copytree(ROOT, source, copy_function=shutil.copy,
-                    ignore=shutil.ignore_patterns("build*", "out", ".git", "__pycache__"))
-
-
-def configure(source: Path, build: Path):
-    launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-    done = run("cmake", "-G", "Ninja", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release", *launcher)
-    if done.returncode != 0:
-        sys.exit(done.stdout + done.stderr)
-
-
-def compile_target(build: Path, target: str):
-    done = run("cmake", "--build", build, "--target", target)
-    if done.returncode != 0:
-        sys.exit(f"does not compile:\n{done.stdout[-3000:]}")
-
-
-def apply(source: Path, edits):
-    """Returns the texts of the files as they were."""
-    before = {}
-    for file, old, new in edits:
-        text = (source / file).read_text()
-        before.setdefault(file, text)
-        if text.count(old) != 1:
-            sys.exit(f"{file}: this must stand there once, but does {text.count(old)} times:\n{old}")
-        (source / file).write_text(text.replace(old, new))
-    return before
-
-
-def check_edits():
-    """Every edit must find its text in this tree: returns the exit status."""
-    missing = [f"{name}: {file} has this {(ROOT / file).read_text().count(old)} times, not once:\n{old}"
-               for name, edits in MUTATIONS.items() for file, old, _ in edits
-               if (ROOT / file).read_text().count(old) != 1]
-    print("\n".join(missing) if missing else f"{len(MUTATIONS)} mutations fit the tree")
-    return 1 if missing else 0
 
 
 def worst_deviation(cases):
@@ -82,10 +38,12 @@ def worst_deviation(cases):
     return max(found, default=None)
 
 
-def see(build: Path, name: str, cases: Path):
+def see(tree: MutatedTree, name: str, cases: Path):
     """What the checks say about the mutated engine: (seen, description)."""
-    compile_target(build, "shardplan_oracle")
-    done = run(build / "tests/oracle/shardplan_oracle", "numerics", cases, "--json", "--filter", CASES.get(name, ""))
+    tree.compile("shardplan_oracle")
+    done = subprocess.run([tree.build / "tests/oracle/shardplan_oracle", "numerics", cases, "--json",
+                           "--filter", CASES.get(name, "")],
+                          capture_output=True, text=True, check=False)
     if not done.stdout:
         return True, f"exit {done.returncode}: {done.stderr.strip()[:200]}"
     worst = worst_deviation(json.loads(done.stdout)["cases"])
@@ -100,11 +58,9 @@ def main():
     parser.add_argument("--check", action="store_true", help="only look whether the edits still fit")
     options = parser.parse_args()
     if options.check:
-        return check_edits()
-    source, build = options.build.resolve() / "source", options.build.resolve() / "build"
-    copy_tree(source)
-    configure(source, build)
-    seen, description = see(build, "", options.cases.resolve())
+        return check_edits(MUTATIONS)
+    tree = MutatedTree(options.build, "-DCMAKE_BUILD_TYPE=Release")
+    seen, description = see(tree, "", options.cases.resolve())
     print(f"{'unchanged':55s} {description}", flush=True)
     if seen:
         return 1
@@ -113,10 +69,8 @@ def main():
     for name, edits in MUTATIONS.items():
         if options.only not in name:
             continue
-        before = apply(source, edits)
-        seen, description = see(build, name, options.cases.resolve())
-        for file, text in before.items():
-            (source / file).write_text(text)
+        with tree.mistake(edits):
+            seen, description = see(tree, name, options.cases.resolve())
         print(f"{name:55s} {'seen' if seen else 'NOT SEEN':8s} {description}", flush=True)
         if seen == (name in MUST_BE_INVISIBLE | KNOWN_INVISIBLE):
             surprises.append(name)

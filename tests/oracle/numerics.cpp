@@ -190,6 +190,12 @@ Outcome outcome_of(const NumericsCase& one, const NumericsOptions& options, cons
   Outcome outcome{.name = one.name, .checks = {}, .error = {}, .skipped = one.not_supported};
   if (!outcome.skipped.empty()) return outcome;
   Job job = one.job;
+  if (const int devices = options.device ? options.device->count() : -1;
+      devices >= 0 && devices < job.world_size()) {
+    outcome.skipped = fmt::format("{} ranks need a {} device each, this machine has {}",
+                                  job.world_size(), options.device->name, devices);
+    return outcome;
+  }
   job.strategy.profile = options.profile;
   job.run.output = output.string();
   try {

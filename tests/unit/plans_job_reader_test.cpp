@@ -89,6 +89,7 @@ run:
   seed: 0
   output: out/
   checkpoint_every: 0
+  cuda_graphs: false
 )";
 
 TEST(JobFile, EveryFieldOfTheContractMayBeWrittenOut) {
@@ -256,7 +257,7 @@ strategy:
 training:
   attention: eager
   optimizer: {state_dtype: bfloat16, implementation: fused}
-run: {checkpoint_every: 10}
+run: {checkpoint_every: 10, cuda_graphs: true}
 )");
   const StrategyJob& strategy = job.strategy;
   EXPECT_EQ(job.model.dtype, Dtype::BFloat16);
@@ -279,6 +280,7 @@ run: {checkpoint_every: 10}
   EXPECT_EQ(job.training.attention, AttentionKind::Eager);
   EXPECT_EQ(job.training.optimizer.state_dtype, Dtype::BFloat16);
   EXPECT_EQ(job.run.checkpoint_every, 10);
+  EXPECT_TRUE(job.run.cuda_graphs);
   EXPECT_EQ(job_from_json(job_to_json(job), "json"), job);
 }
 

@@ -63,12 +63,18 @@ enum cudaMemcpyKind {
 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
+
 namespace fake_cuda {
 struct Stream;
 struct Event;
+struct GraphHandle;
+struct GraphExec;
 }  // namespace fake_cuda
 using cudaStream_t = fake_cuda::Stream*;
 using cudaEvent_t = fake_cuda::Event*;
+using cudaGraph_t = fake_cuda::GraphHandle*;
+using cudaGraphExec_t = fake_cuda::GraphExec*;
 using cudaHostFn_t = void (*)(void*);
 
 extern "C" {
@@ -76,6 +82,7 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
+cudaError_t cudaMallocManaged(void** memory, std::size_t bytes);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes);
 cudaError_t cudaFreeHost(void* memory);
@@ -90,6 +97,13 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 const char* cudaGetErrorString(cudaError_t error);
 }
 
