@@ -3,6 +3,7 @@ mistakes are made in, one at a time. An edit is (file, old text, new text); the 
 its file exactly once."""
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -35,16 +36,23 @@ def check_edits(mutations):
 
 
 class MutatedTree:
-    """A copy of the tree in `folder`, and its build there."""
+    """A copy of the tree in `folder`, and its build in there as anywhere: so ccache, told of the
+    folder, knows what builds of the tree itself have compiled."""
 
     def __init__(self, folder, *cmake_options):
-        self.source, self.build = folder.resolve() / "source", folder.resolve() / "build"
-        shutil.rmtree(self.source, ignore_errors=True)
+        self.source = folder.resolve()
+        self.build = self.source / "build/mutated"
+        if self.source.exists():
+            for entry in self.source.iterdir():
+                if entry.name != "build":
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         # Files get the time of their copy: what an earlier run has built of other texts is out of
         # date.
-        shutil.copytree(ROOT, self.source, copy_function=shutil.copy,
+        shutil.copytree(ROOT, self.source, copy_function=shutil.copy, dirs_exist_ok=True,
                         ignore=shutil.ignore_patterns("build*", "out", ".git", "__pycache__"))
         launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+        os.environ["CCACHE_BASEDIR"] = str(self.source)
+        os.environ["CCACHE_NOHASHDIR"] = "1"
         status, text = run("cmake", "-G", "Ninja", "-S", self.source, "-B", self.build,
                            *cmake_options, *launcher)
         if status != 0:
