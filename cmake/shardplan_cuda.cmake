@@ -8,16 +8,3 @@ set(SHARDPLAN_CUDA_SOURCES
   runtime/cuda/cuda_device.cpp runtime/cuda/cuda_kernels.cpp runtime/cuda/device_communicator.cpp
   runtime/cuda/local_collectives.cpp runtime/cuda/nccl_communicator.cpp runtime/cuda/plugin.cpp)
 list(TRANSFORM SHARDPLAN_CUDA_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
-
-# shardplan_cuda_plugin(TARGET): a library of those that is opened at run time; nothing but its entry
-# can be seen from outside.
-function(shardplan_cuda_plugin target)
-  target_compile_features(${target} PRIVATE cxx_std_20)
-  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
-  target_compile_definitions(${target} PRIVATE SHARDPLAN_VERSION="${PROJECT_VERSION}")
-  target_link_libraries(${target} PRIVATE shardplan::runtime fmt::fmt shardplan_build_flags)
-  target_link_options(${target} PRIVATE -Wl,--as-needed -Wl,--exclude-libs,ALL)
-  if(NOT SHARDPLAN_SANITIZE)  # sanitizers are the program's
-    target_link_options(${target} PRIVATE -Wl,--no-undefined)
-  endif()
-endfunction()

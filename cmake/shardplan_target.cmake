@@ -59,3 +59,16 @@ function(shardplan_library name)
             DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardplan/${folder}/${subfolder})
   endforeach()
 endfunction()
+
+# shardplan_plugin(TARGET): a library that is opened at run time; nothing but its entry can be seen
+# from outside.
+function(shardplan_plugin target)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  target_compile_definitions(${target} PRIVATE SHARDPLAN_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(${target} PRIVATE shardplan::runtime fmt::fmt shardplan_build_flags)
+  target_link_options(${target} PRIVATE -Wl,--as-needed -Wl,--exclude-libs,ALL)
+  if(NOT SHARDPLAN_SANITIZE)  # sanitizers are the program's
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
+endfunction()
