@@ -59,3 +59,22 @@ function(shardplan_library name)
             DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardplan/${folder}/${subfolder})
   endforeach()
 endfunction()
+
+# shardplan_plugin_part(TARGET): what is compiled for a plug-in, of which nothing but its entry can
+# be seen from outside.
+function(shardplan_plugin_part target)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON
+                                             CXX_VISIBILITY_PRESET hidden)
+  target_compile_definitions(${target} PRIVATE SHARDPLAN_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(${target} PRIVATE shardplan::runtime fmt::fmt shardplan_build_flags)
+endfunction()
+
+# shardplan_plugin(TARGET): a library, of sources or of such parts, that is opened at run time.
+function(shardplan_plugin target)
+  shardplan_plugin_part(${target})
+  target_link_options(${target} PRIVATE -Wl,--as-needed -Wl,--exclude-libs,ALL)
+  if(NOT SHARDPLAN_SANITIZE)  # sanitizers are the program's
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
+endfunction()

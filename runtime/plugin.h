@@ -3,6 +3,7 @@
 #include <string>
 
 #include "runtime/device_kind.h"
+#include "runtime/plugin_entry.h"
 
 namespace shardplan {
 
@@ -14,5 +15,8 @@ const DeviceKind& open_plugin(const std::string& path);
 /// there (installed), or in ../runtime/cuda (built; from tests one folder higher). Throws
 /// SystemError when there is none, or one of its libraries lacks.
 const DeviceKind& open_cuda();
+
+/// The same for MPI, libshardplan_mpi.so; null where it, or a library that it needs, is not there.
+const Plugin* find_mpi();
 
 }  // namespace shardplan

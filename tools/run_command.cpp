@@ -272,7 +272,9 @@ int run_launched(const ProcessPlace& place, const RunOptions& options, const Har
                                  place.launcher));
   return run_process(place, Socket(), options.timeout_s, [&](ProcessWorld& world) {
     const LoadedPlan loaded = executable_plan(options.job, hardware, device);
-    if (world.rank() == 0) print_what_runs(loaded, options, device, "processes");
+    if (world.rank() == 0)
+      print_what_runs(loaded, options, device,
+                      world.place().mpi ? "processes over MPI" : "processes");
     return run_rank(world, loaded, options, hardware, device);
   });
 }

@@ -2,12 +2,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "plans/error.h"
@@ -26,17 +23,14 @@ Contribution contribution_of(const Channel::Header& header) {
 
 }  // namespace
 
-Channel::Channel(std::string name, std::int64_t rank, std::vector<Socket> connections, Watch& watch,
+Channel::Channel(std::string name, std::int64_t rank, Fabric& fabric, Watch& watch,
                  Seconds timeout_s)
     : name_(std::move(name)),
       rank_(rank),
-      connections_(std::move(connections)),
+      fabric_(fabric),
+      lane_(fabric.open()),
       watch_(watch),
-      timeout_s_(timeout_s) {
-  polled_.reserve(connections_.size() + 1);
-}
-
-Channel::~Channel() = default;
+      timeout_s_(timeout_s) {}
 
 std::span<std::byte> Channel::scratch(std::size_t bytes) {
   if (scratch_.size() < bytes) scratch_.resize(bytes);
@@ -53,8 +47,17 @@ void Channel::exchange(std::string_view group, const Contribution& own, std::spa
       part.out = sizeof(Header) + part.sent.size();
       part.in = sizeof(Header) + part.received.size();
     }
+  try {
+    move_all(exchange);
+  } catch (...) {
+    fabric_.abandon();
+    throw;
+  }
+}
+
+void Channel::move_all(const Exchange& exchange) {
   const auto is_over = [](const Part& part) { return part.is_out() && part.is_in(); };
-  while (!std::ranges::all_of(parts, is_over)) {
+  while (!std::ranges::all_of(exchange.parts, is_over)) {
     if (watch_.broken()) leave(exchange);
     if (!advance(exchange)) wait(exchange);
   }
@@ -74,7 +77,7 @@ bool Channel::send(const Exchange& exchange, Part& part) {
   const bool in_header = part.out < sizeof(Header);
   const auto rest =
       in_header ? exchange.header.subspan(part.out) : part.sent.subspan(part.out - sizeof(Header));
-  const Moved sent = send_some(connections_[part.rank], rest);
+  const Moved sent = lane_->send(part.rank, rest);
   if (sent.closed) {
     watch_.explain_loss(part.rank);
     leave(exchange);
@@ -87,7 +90,7 @@ bool Channel::receive(const Exchange& exchange, Part& part) {
   const bool in_header = part.in < sizeof(Header);
   const auto rest = in_header ? std::as_writable_bytes(std::span(&part.theirs, 1)).subspan(part.in)
                               : part.received.subspan(part.in - sizeof(Header));
-  const Moved received = receive_some(connections_[part.rank], rest);
+  const Moved received = lane_->receive(part.rank, rest);
   if (received.closed) {
     watch_.explain_loss(part.rank);
     leave(exchange);
@@ -98,14 +101,11 @@ bool Channel::receive(const Exchange& exchange, Part& part) {
 }
 
 void Channel::wait(const Exchange& exchange) {
-  polled_.assign(1, {watch_.descriptor(), POLLIN, 0});
-  for (const Part& part : exchange.parts) {
-    const int events = (part.is_out() ? 0 : POLLOUT) | (part.is_in() ? 0 : POLLIN);
-    if (events != 0)
-      polled_.push_back({connections_[part.rank].get(), static_cast<short>(events), 0});
-  }
-  const int ready = poll(polled_.data(), polled_.size(), milliseconds_until(exchange.deadline));
-  if (ready == 0) time_out(exchange);
+  pending_.clear();
+  for (const Part& part : exchange.parts)
+    if (!part.is_out() || !part.is_in())
+      pending_.push_back({part.rank, !part.is_out(), !part.is_in()});
+  if (!lane_->wait(pending_, watch_.descriptor(), exchange.deadline)) time_out(exchange);
 }
 
 void Channel::expect_same_collective(const Exchange& exchange, const Part& part) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,15 +10,13 @@
 
 #include "plans/units.h"
 #include "runtime/comm/contribution.h"
-#include "runtime/comm/socket.h"
+#include "runtime/comm/fabric.h"
 #include "runtime/comm/watch.h"
-
-struct pollfd;
 
 namespace shardplan {
 
-/// The connections over which one stream of this process takes part in collectives. One thread at a
-/// time uses it.
+/// Over which one stream of this process takes part in collectives: a lane of the fabric. One
+/// thread at a time uses it.
 class Channel {
  public:
   /// What goes ahead of a member's bytes: the collective that it means.
@@ -42,10 +41,8 @@ class Channel {
     bool is_in() const { return in == sizeof(Header) + received.size(); }
   };
 
-  /// `connections`: to every other process, by rank. `name` of the stream, for errors.
-  Channel(std::string name, std::int64_t rank, std::vector<Socket> connections, Watch& watch,
-          Seconds timeout_s);
-  ~Channel();
+  /// `name` of the stream, for errors.
+  Channel(std::string name, std::int64_t rank, Fabric& fabric, Watch& watch, Seconds timeout_s);
 
   /// Sends and receives all parts but this rank's own at the same time, and looks that all members
   /// mean the same collective. Throws SystemError when they do not, when a member is gone or does
@@ -65,6 +62,7 @@ class Channel {
     Deadline deadline;
   };
 
+  void move_all(const Exchange& exchange);
   bool advance(const Exchange& exchange);
   bool send(const Exchange& exchange, Part& part);
   bool receive(const Exchange& exchange, Part& part);
@@ -76,10 +74,11 @@ class Channel {
 
   const std::string name_;
   const std::int64_t rank_;
-  const std::vector<Socket> connections_;
+  Fabric& fabric_;
+  const std::unique_ptr<Lane> lane_;
   Watch& watch_;
   const Seconds timeout_s_;
-  std::vector<pollfd> polled_;
+  std::vector<Lane::Pending> pending_;
   std::vector<std::byte> scratch_;
 };
 

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "plans/error.h"
+#include "runtime/plugin.h"
 
 namespace shardplan {
 namespace {
@@ -20,14 +21,15 @@ struct Launcher {
   const char* rank;
   const char* size;
   const char* local_size;
+  bool pmix;        // whether it may speak PMIx
   const char* job;  // what no two jobs of a machine have in common; null: MASTER_PORT must be there
 };
 constexpr std::array kLaunchers{
-    Launcher{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", nullptr},
+    Launcher{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", false, nullptr},
     Launcher{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-             "PMIX_NAMESPACE"},
+             true, "PMIX_NAMESPACE"},
     // SLURM_STEP_NUM_TASKS, because SLURM_NTASKS is there in batch scripts too, outside srun.
-    Launcher{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE",
+    Launcher{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", true,
              "SLURM_JOB_ID"},
 };
 
@@ -99,6 +101,7 @@ std::optional<ProcessPlace> launched_place() {
                            : number(launcher.local_size, 1, place.size);
     place.host = host_of_rank_0(launcher, place);
     place.port = port_of_rank_0(launcher);
+    place.mpi = launcher.pmix && !variable("PMIX_RANK").empty() && find_mpi() != nullptr;
     return place;
   }
   return std::nullopt;

@@ -20,14 +20,15 @@ struct Hello {
   std::array<char, 8> magic = kMagic;
   std::uint32_t channel = kMeeting;
   std::uint16_t port = 0;  // where the sender listens; in a meeting only
-  std::uint16_t padding = 0;
+  std::uint16_t mpi = 0;   // whether it has MPI; in a meeting only
   std::int64_t rank = 0;
   std::int64_t size = 0;
 };
 
 /// A line of the table that rank 0 sends to all.
 struct AddressEntry {
-  std::array<char, 62> host{};  // numeric
+  std::array<char, 60> host{};  // numeric
+  std::uint16_t mpi = 0;        // whether all have it
   std::uint16_t port = 0;
 };
 
@@ -86,6 +87,7 @@ void Peers::meet_as_first() {
           fmt::format("a process connected as rank {} of {}, expected one each of ranks 1 to {}",
                       hello.rank, hello.size, place_.size - 1));
     addresses_[hello.rank] = {peer_address(connection), hello.port};
+    place_.mpi = place_.mpi && hello.mpi != 0;
     connections[hello.rank] = std::move(connection);
     --missing;
   }
@@ -93,6 +95,7 @@ void Peers::meet_as_first() {
   for (std::size_t rank = 0; rank < table.size(); ++rank) {
     addresses_[rank].host.copy(table[rank].host.data(), table[rank].host.size() - 1);
     table[rank].port = addresses_[rank].port;
+    table[rank].mpi = place_.mpi;
   }
   for (std::int64_t rank = 1; rank < place_.size; ++rank)
     send_all(connections[rank], std::as_bytes(std::span(table)), deadline);
@@ -103,12 +106,14 @@ void Peers::meet_as_other() {
   listener_ = listen_on("", 0);
   try {
     const Socket connection = connect_to(place_.host, place_.port, deadline);
-    Hello hello{.port = port_of(listener_), .rank = place_.rank, .size = place_.size};
+    Hello hello{
+        .port = port_of(listener_), .mpi = place_.mpi, .rank = place_.rank, .size = place_.size};
     send_all(connection, bytes_of(hello), deadline);
     std::vector<AddressEntry> table(addresses_.size());
     receive_all(connection, std::as_writable_bytes(std::span(table)), deadline);
     for (std::size_t rank = 0; rank < table.size(); ++rank)
       addresses_[rank] = {table[rank].host.data(), table[rank].port};
+    place_.mpi = table[0].mpi != 0;
   } catch (const SystemError& error) {
     throw SystemError(fmt::format("rank {} cannot reach rank 0 at {}:{}: {}", place_.rank,
                                   place_.host, place_.port, error.what()));

@@ -22,6 +22,7 @@ struct ProcessPlace {
   std::string host;             // where rank 0 listens
   std::uint16_t port = 0;
   std::string launcher;  // who says so: "mpirun", for errors
+  bool mpi = false;      // whether MPI can connect it with the others
 };
 
 /// The processes of a job, found through rank 0, which tells everyone where everyone listens.
@@ -31,6 +32,7 @@ class Peers {
   /// already. Throws SystemError naming the ranks that do not come in time.
   Peers(const ProcessPlace& place, Socket listener, Seconds timeout_s);
 
+  /// Its `mpi` is that of all processes.
   const ProcessPlace& place() const { return place_; }
   /// A fresh connection to every other process, by rank. All processes call it equally often.
   std::vector<Socket> connect_all();
@@ -45,7 +47,7 @@ class Peers {
   void meet_as_other();
   void accept_one(std::uint32_t channel, Deadline deadline);
 
-  const ProcessPlace place_;
+  ProcessPlace place_;
   const Seconds timeout_s_;
   Socket listener_;
   std::vector<Address> addresses_;  // by rank

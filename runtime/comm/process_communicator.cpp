@@ -9,6 +9,8 @@
 #include "runtime/comm/channel.h"
 #include "runtime/comm/mesh_groups.h"
 #include "runtime/comm/rank_order_sum.h"
+#include "runtime/comm/tcp_fabric.h"
+#include "runtime/plugin.h"
 
 namespace shardplan {
 namespace {
@@ -33,6 +35,11 @@ Members exchange_among(const GroupMembers& group) {
   return members;
 }
 
+std::unique_ptr<Fabric> fabric_of(Peers& peers) {
+  if (peers.place().mpi) return find_mpi()->connect(peers.place());
+  return std::make_unique<TcpFabric>(peers);
+}
+
 }  // namespace
 
 class ProcessWorld::End final : public Communicator {
@@ -47,8 +54,8 @@ class ProcessWorld::End final : public Communicator {
   void open(Stream stream) {
     auto& channel = channels_[static_cast<int>(stream)];
     if (channel) return;
-    channel.emplace(std::string(to_string(stream)), rank(), world_.peers_.connect_all(),
-                    world_.watch_, world_.timeout_s_);
+    channel.emplace(std::string(to_string(stream)), rank(), *world_.fabric_, world_.watch_,
+                    world_.timeout_s_);
   }
 
   std::int64_t rank() const override { return world_.rank(); }
@@ -172,9 +179,12 @@ class ProcessWorld::End final : public Communicator {
 ProcessWorld::ProcessWorld(const ProcessPlace& place, Socket listener, Seconds timeout_s)
     : timeout_s_(timeout_s),
       peers_(place, std::move(listener), timeout_s),
-      watch_(place.rank, peers_.connect_all()) {}
+      watch_(place.rank, peers_.connect_all()),
+      fabric_(fabric_of(peers_)) {}
 
-ProcessWorld::~ProcessWorld() = default;
+ProcessWorld::~ProcessWorld() {
+  if (watch_.broken()) fabric_->abandon();
+}
 
 std::unique_ptr<Communicator> ProcessWorld::communicator(const Mesh& mesh,
                                                          std::span<const Stream> streams) {

@@ -7,6 +7,7 @@
 
 #include "plans/plan.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/fabric.h"
 #include "runtime/comm/peers.h"
 #include "runtime/comm/watch.h"
 
@@ -44,6 +45,7 @@ class ProcessWorld {
   const Seconds timeout_s_;
   Peers peers_;
   Watch watch_;
+  const std::unique_ptr<Fabric> fabric_;
 };
 
 }  // namespace shardplan

@@ -8,9 +8,8 @@ import subprocess
 import sys
 import time
 import unittest
-from pathlib import Path
 
-from job_runs import JobRuns
+from job_runs import JobRuns, is_there
 
 # A name space of its own, in which a file system may be mounted.
 UNSHARE = ("unshare", "--map-root-user", "--user", "--mount", "bash", "-c")
@@ -18,35 +17,11 @@ CAN_MOUNT = subprocess.run([*UNSHARE, "mount -t tmpfs -o size=1m none /mnt"], ch
                            capture_output=True).returncode == 0
 
 
-def children_of(pid):
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except FileNotFoundError:
-        return []
-    return [int(child) for child in text.split()]
-
-
-def is_there(pid):
-    try:
-        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-
-
 class Faults(JobRuns):
     def mounted(self, size, folder, then):
         """A launcher that has a file system of that size on the folder, prepared by `then`."""
         script = f'mount -t tmpfs -o size={size} none "{folder}" && {then} && exec "$@"'
         return (*UNSHARE, script, "bash")
-
-    def wait_for_ranks(self, launcher, ranks):
-        """Processes of the ranks, once they train."""
-        partial = self.folder / "out/metrics.jsonl.partial"
-        while launcher.poll() is None and not (partial.exists() and partial.read_text()):
-            time.sleep(0.01)
-        children = children_of(launcher.pid)
-        self.assertEqual(len(children), ranks)
-        return children
 
     @unittest.skipUnless(CAN_MOUNT, "may not mount here")
     def test_a_full_disk_leaves_the_checkpoint_before(self):

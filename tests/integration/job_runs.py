@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -18,6 +19,21 @@ training:
 run: {tokens: tokens.bin, steps: 3, output: out}
 """
 TIMEOUT_S = 120
+
+
+def children_of(pid):
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except FileNotFoundError:
+        return []
+    return [int(child) for child in text.split()]
+
+
+def is_there(pid):
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
 
 
 class JobRuns(unittest.TestCase):
@@ -53,6 +69,15 @@ class JobRuns(unittest.TestCase):
             process.kill()
             self.fail(f"still running after {timeout_s} s")
         return process.returncode, out, errors
+
+    def wait_for_ranks(self, launcher, ranks):
+        """Processes of the ranks, once they train."""
+        partial = self.folder / "out/metrics.jsonl.partial"
+        while launcher.poll() is None and not (partial.exists() and partial.read_text()):
+            time.sleep(0.01)
+        children = children_of(launcher.pid)
+        self.assertEqual(len(children), ranks)
+        return children
 
     def run_job(self, *arguments, status=0, **options):
         """What a run said on standard error, which must have ended with `status`."""

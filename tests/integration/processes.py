@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Ranks as processes: processes.py PROGRAM [unittest arguments]"""
 
+import os
 import shutil
+import signal
 import sys
 import unittest
+from pathlib import Path
 
-from job_runs import JobRuns
+from job_runs import JobRuns, is_there
 
 STRATEGIES = ("DDP", "SHARD_GRAD_OP", "FULL_SHARD")
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np")
@@ -34,6 +37,48 @@ class Processes(JobRuns):
         said = [line for line in errors.splitlines() if "ranks" in line]
         self.assertEqual(said, ["mpirun has started 3 processes, but the plan has 4 ranks; start "
                                 "as many, or give --ranks 3"])
+
+    def mpirun(self, ranks, *arguments):
+        """A run whose ranks are connected by MPI, not waited for."""
+        plugin = Path(self.program).resolve().parent.parent / "runtime/mpi/libshardplan_mpi.so"
+        if not (shutil.which("mpirun") and plugin.exists()):
+            self.skipTest("no mpirun here, or a build without MPI")
+        return self.start("job.yaml", "--ranks", str(ranks), *arguments,
+                          launcher=(*MPIRUN, str(ranks)))
+
+    def test_ranks_over_mpi_get_the_bits_of_threads(self):
+        for ranks, strategy in ((2, "DDP"), (3, "FULL_SHARD"), (4, "HYBRID_SHARD")):
+            job = ("--sharding", strategy, "--output")
+            if strategy == "HYBRID_SHARD":
+                job = ("--set", "strategy.shard_group=2", *job)
+            self.run_job("job.yaml", "--ranks", str(ranks), *job, "threads")
+            status, out, errors = self.end(self.mpirun(ranks, *job, "mpi"))
+            self.assertEqual((status, errors), (0, ""))
+            self.assertIn(f"{ranks} CPU ranks, which are processes over MPI", out)
+            self.assertEqual(self.weights("threads"), self.weights("mpi"), strategy)
+
+    def failure_over_mpi(self, fault):
+        """Everybody's errors, and those of ranks, of a job of three ranks, of which the second gets
+        that signal as it trains."""
+        launcher = self.mpirun(3, "--steps", "100000", "--timeout", "3")
+        ranks = self.wait_for_ranks(launcher, 3)
+        os.kill(ranks[1], fault)
+        _, _, errors = self.end(launcher, timeout_s=60)
+        self.assertEqual([pid for pid in ranks if is_there(pid)], [])
+        said = [line for line in errors.splitlines() if line.startswith("rank ")]
+        self.assertLessEqual(len(said), 1, errors)
+        return errors, said
+
+    def test_a_rank_that_dies_is_named_over_mpi(self):
+        errors, said = self.failure_over_mpi(signal.SIGKILL)
+        self.assertRegex(errors, "process rank 1 .* exited on signal 9")
+        for line in said:  # unless mpirun has ended the ranks before one could tell
+            self.assertIn("rank 1 is gone: its process ended", line)
+
+    def test_a_rank_that_hangs_is_named_over_mpi(self):
+        _, said = self.failure_over_mpi(signal.SIGSTOP)
+        self.assertRegex("".join(said), r"^rank \d, instruction '.*', unit '.*': .* waited 3 s in "
+                                        r"\w+ for rank 1$")
 
     def test_the_launchers_size_must_be_the_plans_world(self):
         ends = self.torchrun(("job.yaml",), ("job.yaml",))
