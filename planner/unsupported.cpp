@@ -146,6 +146,11 @@ void refuse_unplanned(const Job& job) {
   refuse_for_engine(job);
   refuse_float16(job);
   const bool native = job.strategy.engine.value_or(Engine::Native) == Engine::Native;
+  if (job.strategy.shard_group && !is_hybrid(job.strategy.sharding))
+    throw FieldError(
+        "strategy.shard_group",
+        fmt::format("{} does not shard in groups; HYBRID_SHARD and _HYBRID_SHARD_ZERO2 do",
+                    to_string(job.strategy.sharding)));
   CpuOffload other = job.strategy.cpu_offload;
   if (native) other.optimizer = false;
   if (job.strategy.engine == Engine::Fsdp2) other.params = false;

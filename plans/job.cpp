@@ -172,6 +172,10 @@ bool is_zero(Strategy sharding) {
   return sharding == Strategy::Zero1 || sharding == Strategy::Zero2 || sharding == Strategy::Zero3;
 }
 
+bool is_hybrid(Strategy sharding) {
+  return sharding == Strategy::HybridShard || sharding == Strategy::HybridShardZero2;
+}
+
 bool keeps_flat_gradients(const StrategyJob& strategy) {
   return strategy.engine == Engine::DeepSpeed &&
          (strategy.sharding == Strategy::Zero1 || strategy.sharding == Strategy::Zero2);
@@ -202,6 +206,7 @@ void set_sharding(Job& job, Strategy sharding) {
       strategy.mixed_precision->buffer = strategy.mixed_precision->param;
   }
   if (strategy.engine != Engine::DeepSpeed) strategy.deepspeed.reset();
+  if (!is_hybrid(sharding)) strategy.shard_group.reset();
   if (was_usual) job.training.gradient_accumulation.sync = usual_sync(strategy);
 }
 

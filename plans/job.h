@@ -276,6 +276,9 @@ std::int64_t tokens_per_step(const Job& job);
 /// ZERO_1, ZERO_2, ZERO_3.
 bool is_zero(Strategy sharding);
 
+/// HYBRID_SHARD, _HYBRID_SHARD_ZERO2: sharded in groups, of which each holds a replica.
+bool is_hybrid(Strategy sharding);
+
 /// Whether every rank keeps other gradients: those of what its part of a flat buffer touches
 /// (DeepSpeed's stages 1 and 2).
 bool keeps_flat_gradients(const StrategyJob& strategy);
@@ -284,7 +287,8 @@ bool keeps_flat_gradients(const StrategyJob& strategy);
 /// stage 1 reduces at the last micro-step.
 GradientAccumulation::Sync usual_sync(const StrategyJob& strategy);
 
-/// Sets the sharding, and with it the engine where the job's does not do it.
+/// Sets the sharding, and with it the engine where the job's does not do it; what goes with other
+/// shardings only is taken back.
 void set_sharding(Job& job, Strategy sharding);
 
 /// Sets the world to `gpus`: one node when the GPU's usual node holds them, else whole nodes.

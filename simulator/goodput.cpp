@@ -54,7 +54,7 @@ Training one_training(Seconds work, Seconds every, Seconds between_failures,
     training.seconds += runs + reliability.restart_s;
   }
   throw InputError(
-      fmt::format("a failure every {} leaves no time for checkpoints every {}: training ends never",
+      fmt::format("a failure every {} leaves no time for checkpoints every {}: training never ends",
                   format_seconds(between_failures), format_seconds(every)));
 }
 

@@ -262,7 +262,8 @@ void add_memory(const Plan& plan, const CostConstants& constants, Report& report
   }
 }
 
-/// The steady step, its times counted from the first begin.
+/// The steady step, its times counted from the first work. What takes no time the host may have done
+/// before, while the step before was still computed.
 std::vector<TimelineEntry> timeline(const Simulation& simulation) {
   const std::span<const InstructionId> step = simulation.steady_step();
   const std::size_t first = step.data() - simulation.order.ids.data();
@@ -272,11 +273,11 @@ std::vector<TimelineEntry> timeline(const Simulation& simulation) {
   for (std::size_t i = 0; i < step.size(); ++i) {
     const Interval interval = simulation.intervals[first + i];
     entries.push_back({step[i], interval.begin_s, interval.end_s});
-    origin = std::min(origin, interval.begin_s);
+    if (interval.end_s > interval.begin_s) origin = std::min(origin, interval.begin_s);
   }
   for (TimelineEntry& entry : entries) {
-    entry.begin_s -= origin;
-    entry.end_s -= origin;
+    entry.begin_s = std::max(0.0, entry.begin_s - origin);
+    entry.end_s = std::max(0.0, entry.end_s - origin);
   }
   return entries;
 }

@@ -1,6 +1,7 @@
 #include "tools/check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -240,11 +241,14 @@ CheckResult hold_against(const Report& predicted, const Report& measured,
   for (const RankReport& rank : measured.ranks)
     for (const RankReport* entry : entries_for(predicted, range_of(rank.ranks), tolerances.against))
       hold_rank(*entry, rank, tolerances, result);
+  const std::vector<std::string> missing = missing_ranks(ranks_of(predicted), ranks);
+  if (tolerances.exact && measured.rehearsal.empty() && !missing.empty())
+    throw InputError(fmt::format("--exact: {} of {} were not measured", fmt::join(missing, ", "),
+                                 predicted.world_size));
   hold_time(predicted, measured, tolerances, result.findings);
   expect_wanted(result, tolerances);
   shorten(metrics_of(RankMemory{}), result);
-  std::ranges::move(missing_ranks(ranks_of(predicted), ranks),
-                    std::back_inserter(result.not_measured));
+  std::ranges::copy(missing, std::back_inserter(result.not_measured));
   return result;
 }
 

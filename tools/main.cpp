@@ -16,6 +16,7 @@
 #include "plans/error.h"
 #include "plans/names.h"
 #include "tools/commands.h"
+#include "tools/numbers.h"
 
 namespace shardplan {
 namespace {
@@ -159,7 +160,12 @@ Command add_simulate(CLI::App& program, SimulateCommandOptions& options) {
   const auto add_number = [&](const char* flag, double& value, const char* help, const char* type) {
     app->add_option(flag, value, help)
         ->type_name(type)
-        ->check(CLI::NonNegativeNumber)
+        ->check([flag](const std::string& text) {
+          const auto number = number_from(text);
+          return number && *number >= 0 && *number <= 1e9
+                     ? std::string()
+                     : fmt::format("{} {}: expected a number from 0 to 1e9", flag, text);
+        })
         ->capture_default_str();
   };
   add_number("--gpu-mtbf", options.gpu_mtbf_hours,

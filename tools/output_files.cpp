@@ -1,6 +1,8 @@
 #include "tools/output_files.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -57,6 +59,24 @@ void make_folder(const std::string& path) {
   std::filesystem::create_directories(path, error);
   if (error)
     throw SystemError(fmt::format("{}: the folder cannot be made: {}", path, error.message()));
+}
+
+FolderLock::FolderLock(const std::string& path) {
+  std::error_code unknown;
+  if (std::filesystem::exists(path, unknown) && !std::filesystem::is_directory(path, unknown))
+    throw InputError(fmt::format("{}: is a file; --output names a folder", path));
+  make_folder(path);
+  folder_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Some file systems lock no folders: there users must take care themselves.
+  if (folder_ >= 0 && flock(folder_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(folder_);
+    throw InputError(
+        fmt::format("{}: another run writes to this folder; name another with --output", path));
+  }
+}
+
+FolderLock::~FolderLock() {
+  if (folder_ >= 0) close(folder_);
 }
 
 LineFile::LineFile(const std::string& path)

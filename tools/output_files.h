@@ -13,6 +13,20 @@ void write_file(const std::string& path, std::string_view text);
 /// Makes the folder and those above it. Throws SystemError.
 void make_folder(const std::string& path);
 
+/// Keeps other runs from writing to a folder, which is made where it is not there, as long as this
+/// lives. Throws InputError when one does or the path is a file, SystemError when the folder cannot
+/// be made.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& path);
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock();
+
+ private:
+  int folder_ = -1;
+};
+
 /// A file that grows line by line. It is called partial_path() until finish() renames it, so that
 /// what is called `path` is whole.
 class LineFile {

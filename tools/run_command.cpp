@@ -122,7 +122,6 @@ bool writes_weights(const Plan& plan, const Report& measured) {
 
 void write_results(const Plan& plan, const Report& predicted, const Report& measured) {
   const std::filesystem::path folder = plan.job.run.output;
-  make_folder(folder.string());
   write_file((folder / "plan.json").string(), to_json(plan));
   write_file((folder / "prediction.json").string(), prediction_json(predicted, plan));
   write_file((folder / "run.json").string(), measurement_json(measured, plan));
@@ -187,6 +186,7 @@ int run_and_tell(const LoadedPlan& loaded, const RunOptions& options, const Hard
                  const RunDevice& device, const std::string& checkpoint,
                  const Execution& execution) {
   const Plan& plan = loaded.plan;
+  const FolderLock lock(plan.job.run.output);
   if (!options.resume.empty() && is_for_people(options))
     fmt::print("{}.\n", checkpoint.empty() ? "There is no checkpoint yet: begins with step 1"
                                            : "Goes on from " + checkpoint);
@@ -216,7 +216,7 @@ int run_rank(ProcessWorld& world, const LoadedPlan& loaded, const RunOptions& op
   }
   const bool tells = world.rank() == 0;
   const std::string checkpoint =
-      broadcast_text(*all, tells ? checkpoint_to_resume(options.resume, plan.job.run.output) : "");
+      broadcast_text(*all, tells ? checkpoint_to_resume(options.resume, plan.job.run) : "");
   const Execution execution = [&](const ExecuteOptions& told) {
     return execute(plan, told, world);
   };
@@ -306,7 +306,7 @@ int run_command(const RunOptions& options) {
     print_times(time_collectives(plan, dry_run_options(options, device)), options);
     return kYes;
   }
-  const std::string checkpoint = checkpoint_to_resume(options.resume, plan.job.run.output);
+  const std::string checkpoint = checkpoint_to_resume(options.resume, plan.job.run);
   return run_and_tell(loaded, options, hardware, device, checkpoint,
                       [&](const ExecuteOptions& told) { return execute(plan, told); });
 }

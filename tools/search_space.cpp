@@ -51,9 +51,8 @@ ActivationCheckpointing elementwise() {
 bool makes_sense(const Job& job) {
   const bool one_copy = job.strategy.sharding == Strategy::Ddp;
   if (job.world_size() == 1) return one_copy;
-  const bool hybrid = job.strategy.sharding == Strategy::HybridShard ||
-                      job.strategy.sharding == Strategy::HybridShardZero2;
-  return !hybrid || job.strategy.shard_group.value_or(job.cluster.gpus_per_node) < job.world_size();
+  return !is_hybrid(job.strategy.sharding) ||
+         job.strategy.shard_group.value_or(job.cluster.gpus_per_node) < job.world_size();
 }
 
 /// The micro-batch, and as many micro-steps as make up the global batch; false when none do.

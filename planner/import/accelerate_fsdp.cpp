@@ -156,17 +156,14 @@ class FsdpReader {
     int group = cluster.world_size();
     if (sharding == Strategy::NoShard) group = 1;
     // Without process groups of its own, FSDP1 shards in the node and replicates across nodes.
-    if (sharding == Strategy::HybridShard || sharding == Strategy::HybridShardZero2)
-      group = cluster.gpus_per_node;
+    if (is_hybrid(sharding)) group = cluster.gpus_per_node;
     if (shard_group_of_parallelism > 0 && shard_group_of_parallelism < group) {
       group = shard_group_of_parallelism;
       strategy().sharding =
           sharding == Strategy::FullShard ? Strategy::HybridShard : Strategy::HybridShardZero2;
       imported_.set("strategy", to_string(strategy().sharding));
     }
-    if (strategy().sharding == Strategy::HybridShard ||
-        strategy().sharding == Strategy::HybridShardZero2)
-      strategy().shard_group = group;
+    if (is_hybrid(strategy().sharding)) strategy().shard_group = group;
     set_shard_group(imported_, group);
     if (group == cluster.world_size() && strategy().shard_group)
       warn(imported_, given("fsdp_sharding_strategy")->where, "fsdp_sharding_strategy",

@@ -49,6 +49,22 @@ class Checkpoints(JobRuns):
                 self.assertEqual([line["loss"] for line in self.metrics(output)],
                                  [line["loss"] for line in curve])
 
+    def test_a_checkpoint_of_a_later_step_is_refused(self):
+        self.run_job(*job("out"))
+        errors = self.run_job(*job("other"), "--steps", "3", "--resume",
+                              "out/checkpoints/step-00000004", status=2)
+        self.assertIn("is of step 4, and run.steps is 3", errors)
+
+    def test_one_run_at_a_time_writes_to_a_folder(self):
+        first = self.start(*job("out"), "--steps", "100000")
+        while not (self.folder / "out/metrics.jsonl.partial").exists():
+            time.sleep(0.01)
+        self.assertIn("another run writes to this folder", self.run_job(*job("out"), status=2))
+        first.send_signal(signal.SIGTERM)
+        self.assertEqual(self.end(first)[0], 0)
+        (self.folder / "file").write_text("")
+        self.assertIn("is a file", self.run_job(*job("file"), status=2))
+
     def test_any_world_and_strategy_go_on_with_the_same_curve(self):
         self.run_job(*job("four"))
         curve = self.metrics("four")[4:]

@@ -13,8 +13,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
+using testing::ThrowsMessage;
 
-constexpr Bytes kGiB = Bytes{1} << 30;
 constexpr Bytes kMiB = Bytes{1} << 20;
 
 /// One entry that knows its allocated peak only.
@@ -55,6 +55,16 @@ TEST(Check, ExactMeansEveryByte) {
   EXPECT_TRUE(passes(kGiB, kGiB, {.exact = true}));
   EXPECT_FALSE(passes(kGiB, kGiB + 1, {.exact = true}));
   EXPECT_FALSE(passes(kGiB, kGiB - 1, {.exact = true}));
+}
+
+TEST(Check, ExactWantsEveryRankButOfARehearsal) {
+  const Report predicted = report_of("0-3", kGiB);
+  Report measured = report_of("2", kGiB);
+  EXPECT_THAT([&] { hold_against(predicted, measured, {.exact = true}); },
+              ThrowsMessage<InputError>(HasSubstr("ranks 0-1, rank 3")));
+  EXPECT_TRUE(hold_against(predicted, measured, {}).passed());
+  measured.rehearsal = "2/4";
+  EXPECT_TRUE(hold_against(predicted, measured, {.exact = true}).passed());
 }
 
 TEST(Check, OneSidedIgnoresTheOtherSide) {
