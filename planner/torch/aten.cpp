@@ -361,61 +361,11 @@ Tensor Aten::pad(const Tensor& x, std::int64_t elems) {
   return result;
 }
 
-/// CUDA's flash kernel takes heads of a multiple of 8: others are padded, and the result is a part
-/// (pad_last_dim).
-Tensor Aten::attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                       std::int64_t rows, const Attributes& sizes) {
-  constexpr std::int64_t kHeadMultiple = 8;
-  const std::int64_t head = sizes.integer(Attribute::HeadDim);
-  const std::int64_t padded = settings_.cpu ? head : round_up(head, kHeadMultiple);
-  Tensors heads{operand(query), operand(key), operand(value)};
-  const std::int64_t elems = rows * sizes.integer(Attribute::ValueHeadDim, head);
-  if (padded == head) return fused_attention(heads, rows, elems, sizes);
-  for (Tensor& one : heads)
-    one = pad(one, one.elems / head * padded);
-  const Tensor result = fused_attention(heads, rows, elems / head * padded, sizes);
-  return pointwise(slice(result, elems), {.name = "contiguous"});
-}
-
-Tensor Aten::fused_attention(const Tensors& heads, std::int64_t rows, std::int64_t elems,
-                             const Attributes& sizes) {
-  const Tensor& q = heads[0];
-  const Tensor& k = heads[1];
-  const Tensor& v = heads[2];
-  const bool needed = q.requires_grad || k.requires_grad || v.requires_grad;
-  const std::vector<SavedTensor> saved{save(q, needed), save(k, needed), save(v, needed)};
-  Tensor result = make("attention", elems, q.dtype);
-  const Tensor log_sum_exp = make("attention.log_sum_exp", rows, Dtype::Float32);
-  launch("attention", {q, k, v}, {result, log_sum_exp}, Kernel::Attention, sizes);
-  std::vector<SavedTensor> results{save(result, needed), save(log_sum_exp, needed)};
-  if (!settings_.cpu) {
-    constexpr std::int64_t kRandomState = 3;  // seed and offset of dropout: 24 B
-    results.push_back(save(make("attention.random_state", kRandomState, Dtype::Int64), needed));
-  }
-  const auto backward = [=, this, q_elems = q.elems, k_elems = k.elems,
-                         v_elems = v.elems](const Tensors& g) {
-    Tensors reads{g[0]};
-    for (const auto* kept : {&saved, &results})
-      for (const SavedTensor& one : *kept)
-        reads.push_back(one.unpack());
-    Tensors written{make("attention.grad_q", q_elems, g[0].dtype),
-                    make("attention.grad_k", k_elems, g[0].dtype),
-                    make("attention.grad_v", v_elems, g[0].dtype)};
-    Tensors gradients = written;
-    if (settings_.kernels_allocate) {
-      written.push_back(make("attention.dq_accumulator", q_elems, Dtype::Float32));
-      written.push_back(make("attention.softmax_d", rows, Dtype::Float32));
-    }
-    launch("attention.backward", reads, written, Kernel::AttentionBackward, sizes);
-    return gradients;
-  };
-  record("attention", result, {q, k, v}, backward);
-  return result;
-}
-
 Tensor Aten::matmul(const Tensor& left, const Tensor& right, std::int64_t elems) {
-  const Tensor x = operand(left);
-  const Tensor y = operand(right);
+  return bmm(operand(left), operand(right), elems);
+}
+
+Tensor Aten::bmm(const Tensor& x, const Tensor& y, std::int64_t elems) {
   const SavedTensor saved_x = save(x, y.requires_grad);
   const SavedTensor saved_y = save(y, x.requires_grad);
   Tensor result = make("bmm", elems, x.dtype);
@@ -441,6 +391,20 @@ Tensor Aten::matmul(const Tensor& left, const Tensor& right, std::int64_t elems)
 
 Tensor Aten::softmax(const Tensor& x) {
   return pointwise(x, {.name = "softmax", .saves = Pointwise::Saves::Output});
+}
+
+Tensor Aten::dropout(const Tensor& x) {
+  Tensor result = like("dropout", x);
+  const Tensor mask = make("dropout.mask", x.elems, Dtype::UInt8);
+  launch("dropout", {x}, {result, mask});
+  const SavedTensor saved = save(mask, x.requires_grad);
+  record("dropout", result, {x}, [this, saved](const Tensors& g) -> Tensors {
+    const Tensor kept = saved.unpack();
+    Tensor gradient = like("dropout.grad", g[0]);
+    launch("dropout.backward", {g[0], kept}, {gradient});
+    return {gradient};
+  });
+  return result;
 }
 
 Tensor Aten::repeat(const Tensor& x, std::int64_t times) {

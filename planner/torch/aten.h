@@ -8,6 +8,7 @@
 
 #include "planner/torch/graph.h"
 #include "planner/torch/saved.h"
+#include "planner/torch/setup.h"
 #include "plans/operators.h"
 
 namespace shardplan::torch {
@@ -16,8 +17,10 @@ namespace shardplan::torch {
 struct AtenSettings {
   Category gradients = Category::UnshardedGradients;  // what gradients of parameters count as
   bool cpu = false;               // statistics of LayerNorm in the input's dtype, no random states
-  bool kernels_allocate = true;   // what they need inside; not with fake tensors
+  bool fake = false;              // FakeTensorMode: kernels allocate nothing inside, and no tensor
+                                  // is added to in place
   std::optional<Dtype> autocast;  // what torch.autocast casts operands of products to
+  SdpaBackend backend = SdpaBackend::Flash;
 };
 
 /// What a pointwise function of one tensor keeps for backward, and what backward allocates beside
@@ -57,8 +60,9 @@ class Aten {
   Tensor embedding(const Tensor& indices, const Tensor& weight, std::int64_t elems);
   /// The same with columns added to, or cut off (torch.nn.functional.pad).
   Tensor pad(const Tensor& x, std::int64_t elems);
-  /// Fused attention with a log-sum-exp for every one of `rows` rows.
-  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t rows,
+  /// torch.nn.functional.scaled_dot_product_attention of queries, keys and values, causal where
+  /// there is no mask. `sizes` has Batch, Time, Heads, KvHeads and HeadDim.
+  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                    const Attributes& sizes);
   /// Parts of a tensor without a copy (torch.split); its backward joins them.
   Tensors split(const Tensor& x, const std::vector<std::int64_t>& elems);
@@ -68,6 +72,8 @@ class Aten {
   /// Product of two matrices that are both results; of `elems`.
   Tensor matmul(const Tensor& x, const Tensor& y, std::int64_t elems);
   Tensor softmax(const Tensor& x);
+  /// native_dropout, with a mask of one byte for each element.
+  Tensor dropout(const Tensor& x);
   /// The same elements once more, for each of `times` readers
   /// (repeat_interleave); none for one.
   Tensor repeat(const Tensor& x, std::int64_t times);
@@ -131,8 +137,15 @@ class Aten {
   void launch(std::string_view what, const Tensors& reads, const Tensors& writes,
               Kernel kernel = Kernel::Elementwise, const Attributes& sizes = {});
   Tensor operand(const Tensor& x);
-  Tensor fused_attention(const Tensors& heads, std::int64_t rows, std::int64_t elems,
-                         const Attributes& sizes);
+  Tensor bmm(const Tensor& x, const Tensor& y, std::int64_t elems);
+  Tensor flash_attention(Tensors heads, const Attributes& sizes);
+  Tensor efficient_attention(Tensors heads, const Tensor& mask, const Attributes& sizes);
+  Tensor math_attention(const Tensors& heads, const Tensor& mask, const Attributes& sizes);
+  Tensor causal_mask(const Attributes& sizes);
+  Tensor additive_mask(const Tensor& mask, Dtype dtype);
+  Tensor safe_softmax(const Tensor& x);
+  struct Fused;
+  Tensor fused_attention(const Fused& kernel, const Attributes& sizes);
   Tensor weight_operand(const Tensor& weight);
   SavedTensor save(const Tensor& tensor, bool needed = true);
   void record(std::string_view what, Tensor& result, const Tensors& inputs, Backward backward);

@@ -53,19 +53,19 @@ ForwardPass::ForwardPass(const Process& process, Engine& engine, const Tensors& 
     if (is_input(vertex)) inputs_[vertex] = inputs[next++];
   for (const Module& module : process.model.modules)
     classes_[module.path] = module.class_name;
+  find_loss();
   find_hooked();
   find_checkpoints();
   find_last_uses();
   find_shared();
-  find_loss();
 }
 
 ForwardPass::Region ForwardPass::region_of(const std::vector<std::string>& modules) const {
   Region region{.first = operators()};
   for (int vertex = 0; vertex < operators(); ++vertex) {
-    if (is_input(vertex) || std::ranges::none_of(modules, [&](const std::string& module) {
-          return inside(module, op(vertex).module);
-        }))
+    if (is_input(vertex) || vertex >= model_end_ ||
+        std::ranges::none_of(
+            modules, [&](const std::string& module) { return inside(module, op(vertex).module); }))
       continue;
     region.first = std::min(region.first, vertex);
     region.last = vertex;
@@ -95,6 +95,7 @@ void ForwardPass::find_hooked() {
     hooked_.push_back(std::move(region));
   }
   std::ranges::stable_sort(hooked_, {}, [](const Region& r) { return r.first - r.last; });
+  expect_whole_loss();
   for (const Region& region : hooked_)
     for (int vertex = region.first; region.unit >= 0 && vertex <= region.last; ++vertex)
       unit_of_[vertex] = region.unit;
@@ -146,6 +147,7 @@ void ForwardPass::find_last_uses() {
     }
   }
   last_use_.back() = operators();  // the loss is the caller's
+  if (setup_.keeps_outputs) last_use_[logits()] = operators();
 }
 
 /// The model makes the tables of its rotary embedding, and the mask of eager attention, before the
@@ -157,8 +159,7 @@ void ForwardPass::find_shared() {
     if (kind == OperatorKind::Rope) rope_ = vertex;
     const bool attends = kind == OperatorKind::Attention || kind == OperatorKind::PackedAttention;
     if (!attends) continue;
-    if (process_.job().training.attention == AttentionKind::Eager)
-      mask_at_ = outside_of_regions(vertex);
+    if (eager() || setup_.padding) mask_at_ = outside_of_regions(vertex);
     const std::string& path = op(vertex).module;
     const std::string around = path.substr(0, path.find('.'));
     for (int last = vertex; last < operators(); ++last)
@@ -168,12 +169,23 @@ void ForwardPass::find_shared() {
 }
 
 void ForwardPass::find_loss() {
-  if (process_.job().training.loss_chunks == 1) return;
-  loss_from_ = operators() - 1;
-  while (op(loss_from_).kind != OperatorKind::Linear)
-    loss_from_ = process_.model.inputs_of(loss_from_).front();
+  const bool chunks = process_.job().training.loss_chunks > 1;
+  const bool own_backward = chunks && setup_.loss_chunk == LossChunk::WithOwnBackward;
+  if (chunks) {
+    loss_from_ = operators() - 1;
+    while (op(loss_from_).kind != OperatorKind::Linear)
+      loss_from_ = process_.model.inputs_of(loss_from_).front();
+  }
+  model_end_ = own_backward                      ? loss_from_
+               : setup_.loss == LossPlace::Model ? operators()
+                                                 : operators() - 1;
+}
+
+/// A loss in chunks is of the same unit as what follows it.
+void ForwardPass::expect_whole_loss() const {
   for (const Region& unit : hooked_)
-    if (unit.first > loss_from_ || (unit.last >= loss_from_ && unit.last < operators() - 1))
+    if (loss_from_ >= 0 &&
+        (unit.first > loss_from_ || (unit.last >= loss_from_ && unit.last < operators() - 1)))
       throw FieldError("training.loss.chunks",
                        "the head is in an FSDP unit without the loss, which is not modelled for "
                        "PyTorch yet");
@@ -188,8 +200,41 @@ int ForwardPass::outside_of_regions(int vertex) const {
   return first;
 }
 
-Tensor ForwardPass::run() {
-  for (int vertex = 0; vertex < operators(); ++vertex) {
+ForwardPass::Result ForwardPass::run() {
+  if (setup_.padding) padding_ = process_.aten.constant("padding", tokens(), Dtype::Int64);
+  run_model();
+  Result result = return_from_model();
+  if (model_end_ != operators() - 1)  // the loss is the model's, or comes in chunks
+    return result;
+  Tensor loss = run_loss(result.output);
+  if (setup_.loss == LossPlace::LoopHoldsLogits) result.held.push_back(result.output);
+  result.output = std::move(loss);
+  return result;
+}
+
+void ForwardPass::run_backward(Result result) {
+  Aten& aten = process_.aten;
+  Tensor gradient = model_end_ == loss_from_
+                        ? run_chunk_backwards(result.output)
+                        : aten.constant("loss.grad", 1, result.output.dtype, Category::Temporaries);
+  process_.autograd.backward(std::exchange(result.output, {}), std::move(gradient));
+  padding_ = {};
+  if (setup_.keeps_outputs) keep(std::exchange(result.held, {}));
+}
+
+/// From now on the loop's variable holds these, no longer those of the step before, which are as
+/// large: in the plan they have the same buffers.
+void ForwardPass::keep(const Tensors& outputs) {
+  if (!kept_outputs_.empty()) return;
+  for (const Tensor& output : outputs)
+    kept_outputs_.push_back(process_.host.allocate({.name = "outputs.kept",
+                                                    .category = Category::Activations,
+                                                    .elems = output.elems,
+                                                    .dtype = output.dtype}));
+}
+
+void ForwardPass::run_model() {
+  for (int vertex = 0; vertex < model_end_; ++vertex) {
     if (is_input(vertex)) continue;
     if (vertex == tables_at_) make_tables();
     if (vertex == mask_at_) make_mask();
@@ -204,8 +249,9 @@ Tensor ForwardPass::run() {
       run_checkpoint(*checkpoint);
       vertex = checkpoint->last;
     } else if (vertex == loss_from_) {
-      run_loss_in_chunks();
       vertex = operators() - 1;
+      values_[vertex] =
+          run_chunk_losses(value(process_.model.inputs_of(loss_from_).front(), values_));
     } else {
       values_[vertex] = run_operator(vertex, values_);
     }
@@ -215,13 +261,29 @@ Tensor ForwardPass::run() {
     if (!setup_.transformers) continue;
     if (vertex == blocks_end_) shared_ = {};
   }
-  Tensor loss = std::move(values_[operators() - 1]);
+}
+
+ForwardPass::Result ForwardPass::return_from_model() {
+  const int last =
+      model_end_ == operators() ? model_end_ - 1 : process_.model.inputs_of(model_end_).front();
+  Result result{.output = values_.at(last), .held = {}};
+  if (setup_.keeps_outputs) {
+    result.held = std::exchange(cache_, {});
+    result.held.push_back(values_.at(logits()));
+    result.held.push_back(result.output);
+  }
   values_.clear();
   cache_.clear();
   shared_ = {};
   process_.aten.leave_autocast();
-  engine_.end_forward(loss);
-  return loss;
+  engine_.end_forward(result.output);
+  return result;
+}
+
+/// The loop's loss, in whose call logits are an argument.
+Tensor ForwardPass::run_loss(const Tensor& logits) {
+  Values values{{this->logits(), logits}};
+  return run_operator(operators() - 1, values);
 }
 
 void ForwardPass::make_tables() {
@@ -231,11 +293,16 @@ void ForwardPass::make_tables() {
   shared_.tables = rotary_tables(process_.aten, op(rope_), time, compute_dtype(process_.job()));
 }
 
-/// Eager attention adds a mask that hides later tokens, one for every sequence.
+/// A mask for every sequence, of tokens that are hidden: numbers that eager attention adds, one
+/// byte each for sdpa.
 void ForwardPass::make_mask() {
   const Sizes sizes = process_.job().training.sizes();
   shared_.mask = process_.aten.constant("attention_mask", sizes.batch * sizes.time * sizes.time,
-                                        compute_dtype(process_.job()));
+                                        eager() ? compute_dtype(process_.job()) : Dtype::UInt8);
+}
+
+bool ForwardPass::eager() const {
+  return process_.job().training.attention == AttentionKind::Eager;
 }
 
 void ForwardPass::enter(const Region& hooked, const Values& values) {
@@ -272,34 +339,81 @@ void ForwardPass::run_checkpoint(const Region& region) {
   });
 }
 
-/// Logits and loss for a part of the tokens at a time, each part checkpointed, so that no logits
-/// are kept; then their mean.
-void ForwardPass::run_loss_in_chunks() {
-  const int last = operators() - 1;
-  const int source = process_.model.inputs_of(loss_from_).front();
+std::int64_t ForwardPass::tokens() const {
   const Sizes sizes = process_.job().training.sizes();
-  const std::int64_t tokens = sizes.batch * sizes.time;
-  const std::int64_t most = ceil_div(tokens, process_.job().training.loss_chunks);
-  const Tensor& hidden = value(source, values_);
-  std::vector<std::int64_t> elems;
-  for (std::int64_t at = 0; at < tokens; at += most)
-    elems.push_back(std::min(most, tokens - at) * (hidden.elems / tokens));
+  return sizes.batch * sizes.time;
+}
+
+/// Tokens of each chunk of the loss.
+std::vector<std::int64_t> ForwardPass::chunks() const {
+  const std::int64_t most = ceil_div(tokens(), process_.job().training.loss_chunks);
+  std::vector<std::int64_t> counts;
+  for (std::int64_t at = 0; at < tokens(); at += most)
+    counts.push_back(std::min(most, tokens() - at));
+  return counts;
+}
+
+/// Operators [first, last] of the head and the loss for `count` tokens; `input` is what the first
+/// one reads.
+Tensor ForwardPass::run_chunk(int first, int last, const Tensor& input, std::int64_t count) {
+  Values values{{process_.model.inputs_of(first).front(), input}};
+  chunk_tokens_ = count;
+  Tensor result = run_operators({.first = first, .last = last}, values);
+  chunk_tokens_ = 0;
   process_.aten.enter_module("loss");
-  Tensors parts = process_.aten.split(hidden, elems);
+  return result;
+}
+
+/// Logits and loss for a part of the tokens at a time; then the mean of the losses.
+Tensor ForwardPass::run_chunk_losses(const Tensor& hidden) {
+  Aten& aten = process_.aten;
+  const int last = operators() - 1;
+  const std::vector<std::int64_t> counts = chunks();
+  std::vector<std::int64_t> elems;
+  for (const std::int64_t count : counts)
+    elems.push_back(count * (hidden.elems / tokens()));
+  aten.enter_module("loss");
+  const Tensors parts = aten.split(hidden, elems);
+  Tensors logits;
+  if (setup_.loss_chunk == LossChunk::AfterLogits)
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      logits.push_back(run_chunk(loss_from_, this->logits(), parts[i], counts[i]));
   Tensor sum;
-  for (Tensor& part : parts) {
-    const std::int64_t count = part.elems / (hidden.elems / tokens);
-    const Tensor loss = process_.aten.checkpoint([this, source, last, part, count] {
-      Values values{{source, part}};
-      chunk_tokens_ = count;
-      Tensor result = run_operators({.first = loss_from_, .last = last}, values);
-      chunk_tokens_ = 0;
-      return result;
-    });
-    process_.aten.enter_module("loss");
-    sum = sum ? process_.aten.add(sum, loss) : loss;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto logits_and_loss = [this, last, part = parts[i], count = counts[i]] {
+      return run_chunk(loss_from_, last, part, count);
+    };
+    const Tensor loss = logits.empty() ? aten.checkpoint(logits_and_loss)
+                                       : run_chunk(last, last, logits[i], counts[i]);
+    sum = sum ? aten.add(sum, loss) : loss;
   }
-  values_[last] = process_.aten.pointwise(sum, {.name = "div"});
+  return aten.pointwise(sum, {.name = "div"});
+}
+
+/// Forward and backward of one part of the tokens after the other, from a detached copy of
+/// `hidden`; returns the gradient of that.
+Tensor ForwardPass::run_chunk_backwards(const Tensor& hidden) {
+  Aten& aten = process_.aten;
+  Tensor gradient;
+  Tensor detached = hidden;
+  detached.output = 0;
+  detached.node = &process_.autograd.add_leaf("loss.hidden", -1, [&](Tensor part) {
+    if (!gradient) {
+      gradient = std::move(part);
+      return;
+    }
+    process_.host.issue("loss.hidden.grad.add", Stream::Compute, Compute{Kernel::Add, {}},
+                        {gradient.view(), part.view()}, {gradient.view()});
+  });
+  for (const std::int64_t count : chunks()) {
+    const std::size_t mark = process_.autograd.mark();
+    aten.enter_module("loss");
+    const Tensor part = aten.slice(detached, count * (hidden.elems / tokens()));
+    const Tensor loss = run_chunk(loss_from_, operators() - 1, part, count);
+    process_.autograd.backward(
+        loss, aten.constant("loss.grad", 1, loss.dtype, Category::Temporaries), mark);
+  }
+  return gradient;
 }
 
 Tensor ForwardPass::run_operators(const Region& region, Values& values) {
@@ -334,6 +448,8 @@ Tensor ForwardPass::run_operator(int vertex, Values& values) {
   if (setup_.transformers) call.family = process_.model.family;
   if (const auto found = classes_.find(current.module); found != classes_.end())
     call.module_class = found->second;
+  call.eager = eager();
+  call.dropout = setup_.dropout;
   call.mask = shared_.mask;
   // transformers makes no cache where it checkpoints.
   const bool checkpoints =

@@ -18,8 +18,13 @@ class ForwardPass {
   /// `inputs`: tensors of the model's Input operators, in their order. All must outlive this.
   ForwardPass(const Process& process, Engine& engine, const Tensors& inputs, const Setup& setup);
 
-  /// Runs it; returns the loss.
-  Tensor run();
+  struct Result {
+    Tensor output;  // that backward starts from: the loss, or hidden states whose loss is to come
+    Tensors held;   // what the loop holds through backward beside it
+  };
+  Result run();
+  /// Runs backward, behind that of a loss in chunks that have their own.
+  void run_backward(Result result);
 
  private:
   /// Operators [first, last] that run inside hooked modules or one checkpoint.
@@ -53,16 +58,27 @@ class ForwardPass {
   void find_last_uses();
   void find_shared();
   void find_loss();
+  void expect_whole_loss() const;
 
   int outside_of_regions(int vertex) const;
   bool is_kept(int vertex) const;
+  bool eager() const;
   void make_tables();
   void make_mask();
   void enter(const Region& hooked, const Values& values);
   void leave(const Region& hooked, const Values& values);
   void run_hooked(int vertex, Values& values, const Region& around);
   void run_checkpoint(const Region& region);
-  void run_loss_in_chunks();
+  void run_model();
+  Result return_from_model();
+  Tensor run_loss(const Tensor& logits);
+  void keep(const Tensors& outputs);
+  int logits() const { return process_.model.inputs_of(operators() - 1).front(); }
+  std::vector<std::int64_t> chunks() const;
+  Tensor run_chunk(int first, int last, const Tensor& input, std::int64_t count);
+  Tensor run_chunk_losses(const Tensor& hidden);
+  Tensor run_chunk_backwards(const Tensor& hidden);
+  std::int64_t tokens() const;
   Tensor run_operators(const Region& region, Values& values);
   Tensor run_operator(int vertex, Values& values);
   const Tensor& value(int vertex, const Values& values) const;
@@ -83,10 +99,13 @@ class ForwardPass {
   int tables_at_ = -1;             // operator before which its tables are made
   int mask_at_ = -1;               // operator before which the mask of eager attention is made
   int loss_from_ = -1;             // operator that makes the logits of a loss in chunks
+  int model_end_ = 0;              // the first operator that is not the model's but the loop's
   std::int64_t chunk_tokens_ = 0;  // of the chunk that runs
   int blocks_end_ = -1;            // operator after which the module of the blocks returns
   Shared shared_;
   Tensors cache_;                               // keys and values
+  Tensor padding_;                              // of sequences, which the loop passes
+  std::vector<StoragePtr> kept_outputs_;        // of the step before
   std::map<std::string, std::string> classes_;  // by module
 };
 

@@ -8,6 +8,7 @@
 
 #include "planner/passes/whole_parameters.h"
 #include "planner/torch/engine.h"
+#include "planner/torch/optimizer.h"
 
 namespace shardplan::torch {
 namespace {
@@ -56,6 +57,7 @@ class Fsdp1 : public Engine {
   void post_forward(int unit, const Tensors& outputs) override;
   void end_backward() override;
   std::vector<Trained> trained() const override;
+  void step(Optimizer& optimizer) override;
   void zero_grad() override;
 
  private:
@@ -409,6 +411,11 @@ void Fsdp1::end_backward() {
     handle.forward_index.reset();
   }
   forward_order_.clear();
+}
+
+void Fsdp1::step(Optimizer& optimizer) {
+  optimizer.clip(trained(), Optimizer::Norm::OfRanks);
+  optimizer.step(trained());
 }
 
 void Fsdp1::zero_grad() {

@@ -51,7 +51,7 @@ void Graph::count_missing(Node* root) {
   }
 }
 
-void Graph::backward(const Tensor& root, Tensor gradient) {
+void Graph::backward(const Tensor& root, Tensor gradient, std::size_t mark) {
   count_missing(root.node);
   add_to(*root.node, root.output, std::move(gradient));
   ready_.push_back(root.node);
@@ -63,7 +63,7 @@ void Graph::backward(const Tensor& root, Tensor gradient) {
     run(node);
   }
   host_.enter_unit(-1);
-  nodes_.clear();
+  nodes_.resize(mark);
 }
 
 void Graph::run(Node& node) {

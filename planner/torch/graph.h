@@ -46,8 +46,10 @@ class Graph {
   /// A node that a leaf's gradients end at; it runs as soon as it has all of them. Stays.
   Node& add_leaf(std::string name, int unit, std::function<void(Tensor)> accumulate);
 
-  /// Runs backward from `root`, and forgets all nodes but leaves.
-  void backward(const Tensor& root, Tensor gradient);
+  /// Where nodes that are added from here on begin.
+  std::size_t mark() const { return nodes_.size(); }
+  /// Runs backward from `root`, and forgets all nodes since `mark` but leaves.
+  void backward(const Tensor& root, Tensor gradient, std::size_t mark = 0);
 
  private:
   static constexpr std::int64_t kFirst = std::numeric_limits<std::int64_t>::max();

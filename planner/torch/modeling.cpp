@@ -34,6 +34,11 @@ std::int64_t rows_of(const ForwardCall& call) {
   return call.inputs[0].elems / channels;
 }
 
+/// torch.nn.Dropout, where the model has it.
+Tensor drop(Aten& aten, const ForwardCall& call, const Tensor& x) {
+  return call.dropout ? aten.dropout(x) : x;
+}
+
 Tensor embedding(Aten& aten, ForwardCall& call) {
   const std::int64_t tokens = call.inputs[0].elems;
   return aten.embedding(call.inputs[0], parameter(call, 0),
@@ -46,7 +51,7 @@ Tensor position_embedding(Aten& aten, ForwardCall& call) {
   const Tensor positions = aten.constant("position_ids", time, Dtype::Int64);
   const Tensor rows = aten.embedding(positions, parameter(call, 0),
                                      time * call.op.attributes.integer(Attribute::OutFeatures));
-  return aten.add(call.inputs[0], rows);
+  return drop(aten, call, aten.add(call.inputs[0], rows));
 }
 
 /// LlamaRMSNorm.forward.
@@ -65,11 +70,13 @@ Tensor layer_norm(Aten& aten, ForwardCall& call) {
   return aten.layer_norm(call.inputs[0], parameter(call, 0), parameter(call, 1), rows_of(call));
 }
 
-/// Adapters of another dtype than the model's cast what they read (PEFT's _cast_input_dtype).
+/// Adapters of another dtype than the model's cast what they read (PEFT's _cast_input_dtype). What
+/// GPT-2 adds to its residual stream ("c_proj" of attention and MLP) it drops elements of.
 Tensor linear(Aten& aten, ForwardCall& call) {
   const Tensor weight = parameter(call, 0);
   const Tensor x = aten.autocasts() ? call.inputs[0] : aten.to(call.inputs[0], weight.dtype);
-  return aten.linear(x, weight, parameter(call, 1), call.sizes);
+  const Tensor result = aten.linear(x, weight, parameter(call, 1), call.sizes);
+  return call.op.module.ends_with(".c_proj") ? drop(aten, call, result) : result;
 }
 
 /// transformers' apply_rotary_pos_emb: x cos + rotate_half(x) sin.
@@ -105,23 +112,25 @@ bool has_narrow_softmax(std::string_view family) {
   return std::ranges::find(kFamilies, family) != kFamilies.end();
 }
 
+/// transformers' repeat_kv: one head of one sequence is read by all without a copy.
+Tensor repeat_kv(Aten& aten, const ForwardCall& call, const Tensor& x) {
+  const std::int64_t heads = call.sizes.integer(Attribute::KvHeads);
+  const bool copies = heads * call.sizes.integer(Attribute::Batch) > 1;
+  return copies ? aten.repeat(x, call.sizes.integer(Attribute::Heads) / heads) : x;
+}
+
 /// transformers' eager_attention_forward; each tensor goes when Python rebinds its name.
 Tensor eager_attention(Aten& aten, const ForwardCall& call, const Tensors& heads) {
   const std::int64_t rows = query_rows(call);
-  const std::int64_t shared =
-      call.sizes.integer(Attribute::Heads) / call.sizes.integer(Attribute::KvHeads);
-  // One head of one sequence is read `shared` times without a copy.
-  const bool copies =
-      call.sizes.integer(Attribute::KvHeads) * call.sizes.integer(Attribute::Batch) > 1;
-  const Tensor keys = copies ? aten.repeat(heads[1], shared) : heads[1];
-  const Tensor values = copies ? aten.repeat(heads[2], shared) : heads[2];
+  const Tensor keys = repeat_kv(aten, call, heads[1]);
+  const Tensor values = repeat_kv(aten, call, heads[2]);
   Tensor scores = aten.pointwise(
       aten.matmul(heads[0], keys, rows * call.sizes.integer(Attribute::Time)), kScale);
   scores = aten.add(scores, call.mask);
   Tensor weights =
       has_narrow_softmax(call.family) ? aten.wide_operand(scores) : aten.to(scores, Dtype::Float32);
   weights = aten.softmax(weights);
-  scores = aten.to(weights, heads[0].dtype);
+  scores = drop(aten, call, aten.to(weights, heads[0].dtype));
   weights = {};
   const Tensor mixed = aten.matmul(scores, values, rows * call.sizes.integer(Attribute::HeadDim));
   return aten.pointwise(mixed, kContiguous);
@@ -134,10 +143,19 @@ Tensors through_cache(Aten& aten, const Tensors& heads, Tensors& cache) {
   return cached;
 }
 
+/// transformers' sdpa_attention_forward, which repeats keys and values itself where it has a mask.
+Tensor sdpa_attention(Aten& aten, const ForwardCall& call, const Tensors& heads) {
+  if (!call.mask) return aten.attention(heads[0], heads[1], heads[2], {}, call.sizes);
+  const Tensor keys = repeat_kv(aten, call, heads[1]);
+  const Tensor values = repeat_kv(aten, call, heads[2]);
+  Attributes sizes = call.sizes;
+  sizes.set(Attribute::KvHeads, sizes.real(Attribute::Heads));
+  return aten.attention(heads[0], keys, values, call.mask, sizes);
+}
+
 Tensor attend(Aten& aten, const ForwardCall& call, Tensors heads) {
   if (call.cache != nullptr) heads = through_cache(aten, heads, *call.cache);
-  if (call.mask) return eager_attention(aten, call, heads);
-  return aten.attention(heads[0], heads[1], heads[2], query_rows(call), call.sizes);
+  return call.eager ? eager_attention(aten, call, heads) : sdpa_attention(aten, call, heads);
 }
 
 Tensor attention(Aten& aten, ForwardCall& call) { return attend(aten, call, call.inputs); }

@@ -18,7 +18,9 @@ struct ForwardCall {
   Attributes sizes;          // the operator's, with Batch and Time
   std::string_view family;   // of transformers' modeling code; none: a minimal model
   std::string module_class;  // of the operator's module
-  Tensor mask;               // of eager attention; none: attention is fused
+  bool dropout = false;      // GPT-2 drops elements
+  bool eager = false;        // attention one operator at a time; else sdpa
+  Tensor mask;               // of attention; none: it is causal
   Tensors* cache = nullptr;  // takes keys and values; none: there is no cache
 };
 

@@ -71,7 +71,7 @@ void Optimizer::update(const Trained& trained) {
 }
 
 /// A norm of every gradient, which ranks that hold parts of it sum; then all are scaled in place.
-void Optimizer::clip(const std::vector<Trained>& trained) {
+void Optimizer::clip(const std::vector<Trained>& trained, Norm norm) {
   if (!host_.plan().job.training.clip_grad_norm) return;
   std::vector<View> gradients;
   for (const Trained& one : trained)
@@ -81,11 +81,18 @@ void Optimizer::clip(const std::vector<Trained>& trained) {
   const StoragePtr coefficient = host_.allocate({.name = "clip.coefficient", .elems = 1});
   host_.issue("clip.norm", Stream::Compute, Compute{Kernel::Elementwise, {}}, gradients,
               {host_.whole(norms)});
+  View summed = host_.whole(norms);
+  if (norm == Norm::OfRanks) {
+    if (!total_norm_) total_norm_ = host_.allocate({.name = "clip.total_norm", .elems = 1});
+    summed = host_.whole(total_norm_);
+    host_.issue("clip.total_norm", Stream::Compute, Compute{Kernel::Elementwise, {}},
+                {host_.whole(norms)}, {summed});
+  }
   if (host_.plan().mesh.shard > 1)
-    host_.issue("clip.all_reduce", Stream::AllReduce, AllReduce{Group::Shard, 1, 1, {}},
-                {host_.whole(norms)}, {host_.whole(norms)});
-  host_.issue("clip.coefficient", Stream::Compute, Compute{Kernel::Elementwise, {}},
-              {host_.whole(norms)}, {host_.whole(coefficient)});
+    host_.issue("clip.all_reduce", Stream::AllReduce, AllReduce{Group::Shard, 1, 1, {}}, {summed},
+                {summed});
+  host_.issue("clip.coefficient", Stream::Compute, Compute{Kernel::Elementwise, {}}, {summed},
+              {host_.whole(coefficient)});
   std::vector<View> reads = gradients;
   reads.push_back(host_.whole(coefficient));
   host_.issue("clip.scale", Stream::Compute, Compute{Kernel::Elementwise, {}}, reads, gradients);

@@ -15,8 +15,11 @@ class Optimizer {
 
   /// Updates what is trained; the first time, makes its state.
   void step(const std::vector<Trained>& trained);
-  /// torch.nn.utils.clip_grad_norm_; ranks that hold parts of gradients sum their norms.
-  void clip(const std::vector<Trained>& trained);
+  enum class Norm {
+    OfTensors,  // torch.nn.utils.clip_grad_norm_: ranks sum the norm of every gradient
+    OfRanks,    // FullyShardedDataParallel.clip_grad_norm_: they sum the norm of all that they hold
+  };
+  void clip(const std::vector<Trained>& trained, Norm norm = Norm::OfTensors);
 
  private:
   struct State {
@@ -34,6 +37,7 @@ class Optimizer {
   Host& host_;
   const OptimizerJob& settings_;
   std::map<std::string, State> states_;  // by name of what is trained
+  StoragePtr total_norm_;                // that FSDP1 returned; the loop's until the next
 };
 
 }  // namespace shardplan::torch

@@ -36,8 +36,9 @@ AtenSettings aten_settings(const Setup& setup, const Plan& plan) {
   if (ddp && strategy.mixed_precision) autocast = strategy.mixed_precision->param;
   return {.gradients = ddp ? Category::Gradients : Category::UnshardedGradients,
           .cpu = setup.cpu,
-          .kernels_allocate = !setup.fake,
-          .autocast = autocast};
+          .fake = setup.fake,
+          .autocast = autocast,
+          .backend = setup.backend};
 }
 
 /// Emits the segments of a training program.
@@ -60,7 +61,8 @@ class Program {
     ForwardPass forward(process_, *engine_, inputs_, setup_);
     ProgramItem step = micro_steps(forward, engine_->micro_steps_to_settle());
     ProgramItem first = step;
-    if (engine_->first_step_differs()) {
+    // What the loop keeps of a step is first made in the first one.
+    if (engine_->first_step_differs() || setup_.keeps_outputs) {
       first.body.push_back(update("optimizer.first"));
       first.body.push_back(zero_grad());
       first.body.push_back(segment("first_step.end", [&] {
@@ -127,9 +129,9 @@ class Program {
     host_.enter(Phase::Forward);
     engine_->begin_micro_step(sync);
     read_inputs();
-    const Tensor loss = forward.run();
+    ForwardPass::Result result = forward.run();
     host_.enter(Phase::Backward);
-    graph_.backward(loss, aten_.constant("loss.grad", 1, loss.dtype, Category::Temporaries));
+    forward.run_backward(std::move(result));
     engine_->end_backward();
   }
 

@@ -57,6 +57,18 @@ WrapPolicy wrap_with_ends(const ModelGraph& graph) {
   return wrap;
 }
 
+/// Every block, and every layer that trains: PEFT's policy of wrapping adapters for FSDP1.
+WrapPolicy wrap_with_leaves(const ModelGraph& graph) {
+  WrapPolicy wrap{.kind = WrapPolicy::Kind::Modules, .names = block_modules(graph)};
+  for (const auto vertex : boost::make_iterator_range(boost::vertices(graph.dag))) {
+    const Operator& op = graph.dag[vertex];
+    if (std::ranges::any_of(op.parameters,
+                            [&](int index) { return graph.parameters[index].trains(); }))
+      wrap.names.push_back(op.module);
+  }
+  return wrap;
+}
+
 json qwen2_config(const json& m) {
   json config = llama_config(m);
   config["model_type"] = "qwen2";
@@ -160,6 +172,7 @@ const std::set<std::string>& known_keys() {
                                           "attn",
                                           "use_cache",
                                           "ce",
+                                          "logits",
                                           "base_dtype",
                                           "save",
                                           "outputs_kept",
@@ -176,11 +189,9 @@ void refuse_values(const json& config) {
     if (config.contains(key) && std::ranges::find(known, config.at(key)) == known.end())
       throw InputError(fmt::format("{}: {} is not supported yet", key, config.at(key).dump()));
   };
-  expect("kernel", {"flash"});
-  for (const char* key : {"outputs_kept", "dropout", "padding", "leaf_wrap"})
-    if (config.contains(key)) throw InputError(fmt::format("{} is not supported yet", key));
-  expect("ce", {"plain", "chunked_ckpt"});
-  expect("clip", {"foreach", "forloop"});
+  expect("kernel", {"flash", "efficient", "math"});
+  expect("ce", {"plain", "logits_returned", "chunked_ckpt", "chunked_logits", "chunked_backward"});
+  expect("clip", {"foreach", "forloop", "fsdp1_method"});
   expect("ac", {"none", "every_block", "hf_default", "hf_nonreentrant"});
 }
 
@@ -221,6 +232,22 @@ ModelGraph with_adapters(ModelGraph graph, const json& lora) {
   return with_lora(graph, job);
 }
 
+torch::SdpaBackend backend_of(const json& config) {
+  const std::string kernel = config.value("kernel", "flash");
+  if (kernel == "efficient") return torch::SdpaBackend::Efficient;
+  if (kernel == "math") return torch::SdpaBackend::Math;
+  return torch::SdpaBackend::Flash;
+}
+
+void set_loss(const json& config, torch::Setup& setup) {
+  const std::string loss = config.value("ce", "plain");
+  if (loss == "logits_returned")
+    setup.loss = config.at("logits") == "kept" ? torch::LossPlace::LoopHoldsLogits
+                                               : torch::LossPlace::LoopDropsLogits;
+  if (loss == "chunked_logits") setup.loss_chunk = torch::LossChunk::AfterLogits;
+  if (loss == "chunked_backward") setup.loss_chunk = torch::LossChunk::WithOwnBackward;
+}
+
 }  // namespace
 
 ModelGraph torch_model(const json& dimensions) {
@@ -246,6 +273,7 @@ Job torch_job(const json& config, const ModelGraph& graph) {
   job.cluster.nodes = 1;
   set_strategy(config, job.strategy);
   if (config.value("wrap_ends", false)) job.strategy.wrap = wrap_with_ends(graph);
+  if (config.value("leaf_wrap", false)) job.strategy.wrap = wrap_with_leaves(graph);
   TrainingJob& training = job.training;
   training.micro_batch = config.at("micro_batch");
   training.sequence_length = config.at("seq");
@@ -256,7 +284,7 @@ Job torch_job(const json& config, const ModelGraph& graph) {
     training.activation_checkpointing.kind = ActivationCheckpointing::Kind::Full;
   set_optimizer(config, training.optimizer);
   if (config.contains("clip")) training.clip_grad_norm = 1;
-  if (config.value("ce", "plain") == "chunked_ckpt") training.loss_chunks = 8;
+  if (config.value("ce", "plain").starts_with("chunked")) training.loss_chunks = 8;
   if (config.value("attn", "sdpa") == "eager") training.attention = AttentionKind::Eager;
   for (const char* key : {"weights", "base_dtype"})
     if (config.value(key, "") == "bf16") job.model.dtype = Dtype::BFloat16;
@@ -273,6 +301,11 @@ Plan torch_plan(const json& config, const ModelGraph& base) {
                      .transformers = config.value("impl", "own") == "hf"};
   // null: the model's default
   setup.use_cache = config.contains("use_cache") && config.at("use_cache") != json(false);
+  setup.padding = config.value("padding", false);
+  setup.dropout = config.value("dropout", 0.0) > 0;
+  setup.keeps_outputs = config.value("outputs_kept", false);
+  setup.backend = backend_of(config);
+  set_loss(config, setup);
   if (config.value("autocast", false)) setup.autocast = Dtype::BFloat16;
   return make_plan(torch_job(config, graph), graph, setup);
 }
