@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes known mistakes in a copy of the CUDA runtime and shows which test on the fake sees each.
 
-    tests/fake_cuda/mutate.py [--build FOLDER] [--only TEXT]
+    tests/fake_cuda/mutate.py [--build FOLDER] [--only TEXT]...
 
 Takes about fifteen minutes, so it is not part of the tests; --check, which is, looks whether the
 edits still fit. Prints a table in Markdown. Exit status 0: every mistake is seen.
@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from mutations import KERNELS, MUTATIONS, RUNTIME
+from mutations import MUTATIONS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mutation_campaign import ROOT, MutatedTree, check_edits, run  # noqa: E402
@@ -38,7 +38,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build/cuda_mutations")
-    parser.add_argument("--only", default="", help="mutations whose names hold this")
+    parser.add_argument("--only", action="append", metavar="TEXT",
+                        help="mutations whose names hold this; repeatable")
     parser.add_argument("--check", action="store_true", help="only look whether the edits still fit")
     options = parser.parse_args()
     edits_of = {name: [tuple(edit)] for name, (_, *edit) in MUTATIONS.items()}
@@ -46,14 +47,14 @@ def main():
         return check_edits(edits_of)
     tree = MutatedTree(options.build, "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
                        "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1")
-    for program in (KERNELS, RUNTIME):
+    chosen = {name: mutation for name, mutation in MUTATIONS.items()
+              if any(text in name for text in options.only or [""])}
+    for program in sorted({program for program, *_ in chosen.values()}):
         if test := seen_by(tree, program):
             sys.exit(f"{program} fails before anything is changed: {test}")
     print("| mistake | first test that sees it |\n|---|---|", flush=True)
     missed = 0
-    for name, (program, *_) in MUTATIONS.items():
-        if options.only not in name:
-            continue
+    for name, (program, *_) in chosen.items():
         with tree.mistake(edits_of[name]):
             test = seen_by(tree, program)
         missed += test is None

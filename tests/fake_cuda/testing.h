@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,8 @@ class Memory {
   explicit Memory(std::int64_t elems, std::int64_t shift = 0)
       : elems_(static_cast<std::size_t>(elems)), shift_(static_cast<std::size_t>(shift)) {
     const std::size_t bytes = (elems_ + shift_) * sizeof(T);
-    cudaMallocManaged(&memory_, bytes);
+    if (const cudaError_t status = cudaMallocManaged(&memory_, bytes); status != cudaSuccess)
+      throw std::runtime_error(cudaGetErrorString(status));
     std::memset(memory_, 0xff, bytes);
   }
   ~Memory() { cudaFree(memory_); }
