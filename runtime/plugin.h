@@ -3,9 +3,10 @@
 #include <string>
 
 #include "runtime/device_kind.h"
-#include "runtime/plugin_entry.h"
 
 namespace shardplan {
+
+struct Plugin;  // runtime/plugin_entry.h
 
 /// Opens a plug-in, which stays until the program ends. Throws SystemError when it, or a library
 /// that it needs, is not there, or when it is another version's.

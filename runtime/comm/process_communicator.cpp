@@ -11,6 +11,7 @@
 #include "runtime/comm/rank_order_sum.h"
 #include "runtime/comm/tcp_fabric.h"
 #include "runtime/plugin.h"
+#include "runtime/plugin_entry.h"
 
 namespace shardplan {
 namespace {

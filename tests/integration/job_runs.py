@@ -1,6 +1,7 @@
 """Runs of the program on a tiny job, for the tests beside this file."""
 
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -95,6 +96,11 @@ class JobRuns(unittest.TestCase):
                               MASTER_ADDR="localhost", MASTER_PORT=port)
                    for rank, arguments in enumerate(of_ranks)]
         return [(status, errors) for status, _, errors in map(self.end, started)]
+
+    def has_mpi(self):
+        """Whether ranks that mpirun starts are connected by MPI."""
+        plugin = Path(self.program).resolve().parent.parent / "runtime/mpi/libshardplan_mpi.so"
+        return shutil.which("mpirun") is not None and plugin.exists()
 
     def weights(self, output):
         return (self.folder / output / "model.safetensors").read_bytes()

@@ -6,7 +6,6 @@ import shutil
 import signal
 import sys
 import unittest
-from pathlib import Path
 
 from job_runs import JobRuns, is_there
 
@@ -38,13 +37,12 @@ class Processes(JobRuns):
         self.assertEqual(said, ["mpirun has started 3 processes, but the plan has 4 ranks; start "
                                 "as many, or give --ranks 3"])
 
-    def mpirun(self, ranks, *arguments):
+    def mpirun(self, ranks, *arguments, **variables):
         """A run whose ranks are connected by MPI, not waited for."""
-        plugin = Path(self.program).resolve().parent.parent / "runtime/mpi/libshardplan_mpi.so"
-        if not (shutil.which("mpirun") and plugin.exists()):
+        if not self.has_mpi():
             self.skipTest("no mpirun here, or a build without MPI")
         return self.start("job.yaml", "--ranks", str(ranks), *arguments,
-                          launcher=(*MPIRUN, str(ranks)))
+                          launcher=(*MPIRUN, str(ranks)), **variables)
 
     def test_ranks_over_mpi_get_the_bits_of_threads(self):
         for ranks, strategy in ((2, "DDP"), (3, "FULL_SHARD"), (4, "HYBRID_SHARD")):
@@ -56,6 +54,13 @@ class Processes(JobRuns):
             self.assertEqual((status, errors), (0, ""))
             self.assertIn(f"{ranks} CPU ranks, which are processes over MPI", out)
             self.assertEqual(self.weights("threads"), self.weights("mpi"), strategy)
+
+    def test_torchruns_variables_keep_tcp_under_mpirun(self):
+        variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost",
+                     "MASTER_PORT": "29500"}
+        status, out, errors = self.end(self.mpirun(1, **variables))
+        self.assertEqual((status, errors), (0, ""))
+        self.assertIn("1 CPU ranks, which are processes.", out)
 
     def failure_over_mpi(self, fault):
         """Everybody's errors, and those of ranks, of a job of three ranks, of which the second gets

@@ -21,6 +21,7 @@
 #include "tests/oracle/memory.h"
 #include "tests/oracle/mutants.h"
 #include "tests/oracle/numerics.h"
+#include "tests/oracle/waits.h"
 
 namespace shardplan::oracle {
 namespace {
@@ -70,6 +71,7 @@ int run_program(int argc, char** argv) {
   command->add_option("--device", device, "cpu, cuda, or fake-cuda: emulated on the CPU");
 
   add("arena", "Memory plans against the live bound, by preset", arena);
+  add("waits", "Whether verify misses any wait that is removed, by plan", waits);
 
   std::string requests;
   add("allocator", "The caching allocator, by request and sequence",
