@@ -102,6 +102,13 @@ TEST_F(FakeCuda, GraphsOfAStepTrainTheSameBits) {
     trained.job.training.schedule.warmup_steps = 5;
     trained.job.run.checkpoint_every = 3;
     const std::vector<double> eager = losses(trained);
+    Plan twin = plan(sharding, 2, Profile::CpuReference);
+    twin.job.run.steps = trained.job.run.steps;
+    twin.job.training.schedule = trained.job.training.schedule;
+    const Report expected = execute(twin, {});
+    ASSERT_EQ(eager.size(), expected.steps.size());
+    for (std::size_t i = 0; i < eager.size(); ++i)
+      EXPECT_NEAR(eager[i], expected.steps[i].loss, 1e-5);
     trained.job.run.cuda_graphs = true;
     for (const auto& [schedule, seed] : {std::pair(fake_cuda::Schedule::Lazy, 1),
                                          {fake_cuda::Schedule::Eager, 1},
