@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plans/error.h"
+#include "plans/units.h"
 
 namespace shardplan {
 
@@ -69,8 +70,6 @@ auto located(const Node& node, Make make) {
   return located(node.where, std::move(make));
 }
 
-/// Least value of a number that must be greater than 0.
-constexpr double kPositive = std::numeric_limits<double>::min();
 constexpr double kNoLimit = std::numeric_limits<double>::max();
 
 /// Values of scalars; `name` is the field's name in messages. Bounds are inclusive, numbers finite.

@@ -143,6 +143,12 @@ CollectiveAlgorithm collective_algorithm_from(std::string_view name) {
   return value_of(kCollectiveAlgorithms, name, "algorithm");
 }
 
+void read_links(Fields& fields, NetworkSpec& network) {
+  visit_links(network, [&](std::string_view field, auto& value, auto least, auto most) {
+    fields.read(field, value, least, most);
+  });
+}
+
 GpuSpec gpu_from(const Node& mapping, const std::string& key, const std::string& path) {
   GpuSpec gpu;
   gpu.key = key;
@@ -154,15 +160,9 @@ GpuSpec gpu_from(const Node& mapping, const std::string& key, const std::string&
   fields.read("compute_capability", gpu.compute_capability);
   fields.read("multiprocessors", gpu.multiprocessors, 0, 65'536);
   fields.read("memory_bytes", gpu.memory_bytes, 1, kMostBytes);
-  fields.read("memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s, kLeastRate,
-              kMostRate);
-  fields.read("matmul_flops_bf16", gpu.matmul_flops_bf16, 0, kMostRate);
-  fields.read("reachable_matmul_flops_bf16", gpu.reachable_matmul_flops_bf16, 0, kMostRate);
-  fields.read("matmul_flops_fp8", gpu.matmul_flops_fp8, 0, kMostRate);
-  fields.read("matmul_flops_fp4", gpu.matmul_flops_fp4, 0, kMostRate);
-  fields.read("matmul_flops_fp32", gpu.matmul_flops_fp32, kLeastRate, kMostRate);
-  fields.read("link_bytes_per_s", gpu.link_bytes_per_s, 0, kMostRate);
-  fields.read("pcie_bytes_per_s", gpu.pcie_bytes_per_s, kLeastRate, kMostRate);
+  visit_rates(gpu, [&](std::string_view field, double& rate, double least) {
+    fields.read(field, rate, least, kMostRate);
+  });
   fields.read("node_type", gpu.node_type);
   fields.read("max_gpus_per_node", gpu.max_gpus_per_node, 1, 65'536);
   if (const Node* price = fields.find("price_per_hour"))
@@ -209,12 +209,7 @@ void Hardware::read_node_types(const std::string& path) {
     NetworkSpec& network = type.network;
     fields.read("direct_efficiency", type.direct_efficiency, kPositive, 1);
     fields.read("pcie_efficiency", type.pcie_efficiency, kPositive, 1);
-    fields.read("full_mesh_gpus", network.full_mesh_gpus, 0, 65'536);
-    fields.read("nvls_efficiency", network.nvls_efficiency, 0, 1);
-    fields.read("intra_node_latency_s", network.intra_node_latency_s, 0, kMostLatency);
-    fields.read("inter_node_bytes_per_s", network.inter_node_bytes_per_s, kLeastRate, kMostRate);
-    fields.read("inter_node_efficiency", network.inter_node_efficiency, kPositive, 1);
-    fields.read("inter_node_latency_s", network.inter_node_latency_s, 0, kMostLatency);
+    read_links(fields, network);
     fields.read("source", source);
     fields.refuse_unknown();
     if (network.inter_node_bytes_per_s == 0 || type.direct_efficiency == 0 ||

@@ -11,6 +11,7 @@
 
 namespace shardplan {
 
+class Fields;
 struct Node;
 
 /// One accelerator of plans/gpus.yaml (or "cpu", a stand-in for this machine's cores).
@@ -42,14 +43,28 @@ struct GpuSpec {
   bool operator==(const GpuSpec&) const = default;
 };
 
-/// The GPU that a mapping of gpus.yaml, or of a job, defines; `path` names the mapping's fields in
-/// errors. Throws InputError.
-GpuSpec gpu_from(const Node& mapping, const std::string& key, const std::string& path);
-
 /// Bounds of rates (bytes or operations a second) and latencies in input: no time overflows.
 constexpr double kLeastRate = 1;
 constexpr double kMostRate = 1e18;
 constexpr Seconds kMostLatency = 3600;
+
+/// Calls `visit(field, rate, least)` for every rate of a GPU, in bytes or FLOP per second, with the
+/// name that gpus.yaml and jobs have for it. Gpu is GpuSpec, const or not.
+template <typename Gpu, typename Visit>
+void visit_rates(Gpu& gpu, Visit&& visit) {
+  visit("memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s, kLeastRate);
+  visit("matmul_flops_bf16", gpu.matmul_flops_bf16, 0);
+  visit("reachable_matmul_flops_bf16", gpu.reachable_matmul_flops_bf16, 0);
+  visit("matmul_flops_fp8", gpu.matmul_flops_fp8, 0);
+  visit("matmul_flops_fp4", gpu.matmul_flops_fp4, 0);
+  visit("matmul_flops_fp32", gpu.matmul_flops_fp32, kLeastRate);
+  visit("link_bytes_per_s", gpu.link_bytes_per_s, 0);
+  visit("pcie_bytes_per_s", gpu.pcie_bytes_per_s, kLeastRate);
+}
+
+/// The GPU that a mapping of gpus.yaml, or of a job, defines; `path` names the mapping's fields in
+/// errors. Throws InputError.
+GpuSpec gpu_from(const Node& mapping, const std::string& key, const std::string& path);
 
 /// How the GPUs of a node reach each other: over links of their own (NVLink, xGMI), or over PCIe.
 enum class NodeLink { Direct, Pcie };
@@ -71,6 +86,21 @@ struct NetworkSpec {
 
   bool operator==(const NetworkSpec&) const = default;
 };
+
+/// Calls `visit(field, value, least, most)` for every number that clusters.yaml and jobs have for
+/// the links of a node type. Network is NetworkSpec, const or not.
+template <typename Network, typename Visit>
+void visit_links(Network& network, Visit&& visit) {
+  visit("intra_node_latency_s", network.intra_node_latency_s, 0, kMostLatency);
+  visit("full_mesh_gpus", network.full_mesh_gpus, 0, 65'536);
+  visit("nvls_efficiency", network.nvls_efficiency, 0, 1);
+  visit("inter_node_bytes_per_s", network.inter_node_bytes_per_s, kLeastRate, kMostRate);
+  visit("inter_node_efficiency", network.inter_node_efficiency, kPositive, 1);
+  visit("inter_node_latency_s", network.inter_node_latency_s, 0, kMostLatency);
+}
+
+/// Reads the numbers of visit_links() that stand in a mapping. Throws InputError.
+void read_links(Fields& fields, NetworkSpec& network);
 
 /// How a library sums or gathers: along a ring, up and down a binary tree of nodes, or in the
 /// switch of a node (NVLink SHARP), with a tree between nodes.

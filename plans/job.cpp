@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "plans/error.h"
+#include "plans/extent.h"
 #include "plans/names.h"
 
 namespace shardplan {
@@ -158,6 +159,13 @@ std::string_view to_string(AttentionKernel kernel) {
 }
 AttentionKernel attention_kernel_from(std::string_view name) {
   return value_of(kAttentionKernelNames, name, "attention kernel");
+}
+
+std::int64_t tokens_per_step(const Job& job) {
+  const TrainingJob& training = job.training;
+  return (Extent(training.micro_batch) * training.sequence_length *
+          training.gradient_accumulation.steps * job.world_size())
+      .value();
 }
 
 bool is_zero(Strategy sharding) {

@@ -268,6 +268,10 @@ struct Job {
   bool operator==(const Job&) const = default;
 };
 
+/// Tokens that all ranks train on in one step, with all its micro-steps. Throws InputError when
+/// they are too many to count.
+std::int64_t tokens_per_step(const Job& job);
+
 /// ZERO_1, ZERO_2, ZERO_3.
 bool is_zero(Strategy sharding);
 

@@ -40,34 +40,25 @@ json model_json(const ModelJob& model) {
 }
 
 json gpu_json(const GpuSpec& gpu) {
-  return {{"key", gpu.key},
-          {"name", gpu.name},
-          {"compute_capability", or_null(gpu.compute_capability)},
-          {"multiprocessors", gpu.multiprocessors},
-          {"memory_bytes", gpu.memory_bytes},
-          {"memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s},
-          {"matmul_flops_bf16", gpu.matmul_flops_bf16},
-          {"reachable_matmul_flops_bf16", gpu.reachable_matmul_flops_bf16},
-          {"matmul_flops_fp8", gpu.matmul_flops_fp8},
-          {"matmul_flops_fp32", gpu.matmul_flops_fp32},
-          {"link_bytes_per_s", gpu.link_bytes_per_s},
-          {"pcie_bytes_per_s", gpu.pcie_bytes_per_s},
-          {"node_type", gpu.node_type},
-          {"max_gpus_per_node", gpu.max_gpus_per_node},
-          {"price_per_hour", or_null(gpu.price_per_hour)},
-          {"source", gpu.source}};
+  json object{{"key", gpu.key},
+              {"name", gpu.name},
+              {"compute_capability", or_null(gpu.compute_capability)},
+              {"multiprocessors", gpu.multiprocessors},
+              {"memory_bytes", gpu.memory_bytes},
+              {"node_type", gpu.node_type},
+              {"max_gpus_per_node", gpu.max_gpus_per_node},
+              {"price_per_hour", or_null(gpu.price_per_hour)},
+              {"source", gpu.source}};
+  visit_rates(gpu, [&](const char* field, double rate, double) { object[field] = rate; });
+  return object;
 }
 
 json network_json(const NetworkSpec& network) {
-  return {{"intra_node_link", to_string(network.intra_node_link)},
-          {"intra_node_bytes_per_s", network.intra_node_bytes_per_s},
-          {"intra_node_efficiency", network.intra_node_efficiency},
-          {"intra_node_latency_s", network.intra_node_latency_s},
-          {"full_mesh_gpus", network.full_mesh_gpus},
-          {"nvls_efficiency", network.nvls_efficiency},
-          {"inter_node_bytes_per_s", network.inter_node_bytes_per_s},
-          {"inter_node_efficiency", network.inter_node_efficiency},
-          {"inter_node_latency_s", network.inter_node_latency_s}};
+  json object{{"intra_node_link", to_string(network.intra_node_link)},
+              {"intra_node_bytes_per_s", network.intra_node_bytes_per_s},
+              {"intra_node_efficiency", network.intra_node_efficiency}};
+  visit_links(network, [&](const char* field, auto value, auto, auto) { object[field] = value; });
+  return object;
 }
 
 json cluster_json(const ClusterJob& cluster) {

@@ -113,12 +113,7 @@ NetworkSpec read_network(Fields fields, NetworkSpec network) {
   read_name(fields, "intra_node_link", network.intra_node_link, node_link_from);
   fields.read("intra_node_bytes_per_s", network.intra_node_bytes_per_s, kLeastRate, kMostRate);
   fields.read("intra_node_efficiency", network.intra_node_efficiency, kPositive, 1);
-  fields.read("intra_node_latency_s", network.intra_node_latency_s, 0, kMostLatency);
-  fields.read("full_mesh_gpus", network.full_mesh_gpus, 0, 65'536);
-  fields.read("nvls_efficiency", network.nvls_efficiency, 0, 1);
-  fields.read("inter_node_bytes_per_s", network.inter_node_bytes_per_s, kLeastRate, kMostRate);
-  fields.read("inter_node_efficiency", network.inter_node_efficiency, kPositive, 1);
-  fields.read("inter_node_latency_s", network.inter_node_latency_s, 0, kMostLatency);
+  read_links(fields, network);
   if (network.intra_node_bytes_per_s == 0 || network.inter_node_bytes_per_s == 0)
     fields.fail("cluster.network: both rates are needed");
   fields.refuse_unknown();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,12 @@ namespace shardplan {
 
 using Bytes = std::int64_t;
 using Seconds = double;
+
+constexpr Bytes kGiB = Bytes{1} << 30;
+constexpr Seconds kHour = 3600;
+
+/// Least value of a number that must be greater than 0.
+constexpr double kPositive = std::numeric_limits<double>::min();
 
 enum class Dtype { Float64, Float32, BFloat16, Float16, Int64, Int32, UInt32, UInt16, UInt8 };
 

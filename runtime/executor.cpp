@@ -28,11 +28,9 @@ std::optional<TimeReport> time_of(const Plan& plan, const std::vector<StepReport
   time.total_s = 0;
   for (const StepReport& step : steps)
     *time.total_s += step.seconds;
-  const TrainingJob& training = plan.job.training;
-  const std::int64_t tokens = training.micro_batch * training.sequence_length *
-                              std::max<std::int64_t>(1, micro_steps_of(plan));
-  if (time.step_s > 0) time.tokens_per_s_per_gpu = static_cast<double>(tokens) / time.step_s;
-  time.tokens_per_s = time.tokens_per_s_per_gpu * static_cast<double>(plan.world_size());
+  if (time.step_s > 0)
+    time.tokens_per_s = static_cast<double>(tokens_per_step(plan.job)) / time.step_s;
+  time.tokens_per_s_per_gpu = time.tokens_per_s / static_cast<double>(plan.world_size());
   return time;
 }
 

@@ -10,7 +10,7 @@ namespace shardplan {
 struct Reliability {
   /// Mean time between failures that one GPU causes: 419 interruptions in 54 days on 16,384 GPUs
   /// ("The Llama 3 Herd of Models", 2024, section 3.3.4). 0: none fails.
-  Seconds gpu_mtbf_s = 50'700.0 * 3600;
+  Seconds gpu_mtbf_s = 50'700.0 * kHour;
   Seconds checkpoint_every_s = 0;  // training between two checkpoints; 0: the best, after Daly
   Seconds checkpoint_s = 30;       // that training stands still for one; assumed
   Seconds restart_s = 600;         // from a failure until training goes on; assumed

@@ -202,7 +202,7 @@ std::optional<CostReport> cost_report(const Plan& plan, const std::optional<Time
   if (!plan.job.cluster.price_per_gpu_hour) return std::nullopt;
   CostReport cost;
   cost.per_hour = *plan.job.cluster.price_per_gpu_hour * static_cast<double>(plan.world_size());
-  const double per_second = *cost.per_hour / 3600;
+  const double per_second = *cost.per_hour / kHour;
   if (time && time->tokens_per_s > 0)
     cost.per_billion_tokens = per_second * 1e9 / time->tokens_per_s;
   if (time && time->total_s) cost.total = per_second * *time->total_s;

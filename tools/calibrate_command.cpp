@@ -4,17 +4,22 @@
 #include <array>
 #include <functional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "plans/error.h"
 #include "tools/calibration.h"
 #include "tools/commands.h"
 #include "tools/csv_table.h"
+#include "tools/job_flags.h"
+#include "tools/machine.h"
+#include "tools/output_files.h"
 #include "tools/progress_bar.h"
 #include "tools/published_job.h"
 #include "tools/score.h"
 #include "tools/score_text.h"
 #include "tools/table.h"
+#include "tools/time_text.h"
 
 namespace shardplan {
 namespace {
@@ -118,10 +123,39 @@ void print_constants(const Fit& fit, const std::vector<LeftOut>& left) {
   fmt::print("{}\n", table.text());
 }
 
-}  // namespace
+/// Measures ranks of this machine.
+int calibrate_machine(const CalibrateOptions& options, const Hardware& hardware) {
+  const int ranks = options.ranks.empty()
+                        ? static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))
+                        : count_of("command line: calibrate: --ranks", options.ranks);
+  MachineRates rates;
+  {
+    ProgressBar bar("Measuring", 100);
+    rates = measure_machine(ranks, hardware, [&](int step, int steps) {
+      bar.show(100 * step / steps, fmt::format("{} of {} steps on {} ranks", step, steps, ranks));
+    });
+  }
+  const std::string yaml = cluster_yaml(rates);
+  if (options.output.empty()) {
+    fmt::print("{}", yaml);
+    return kYes;
+  }
+  write_file(options.output, yaml);
+  Table table({{fmt::format("one of {} ranks", ranks), Align::Left}, {"sustains"}});
+  table.add(
+      {"matrix products, float32", fmt::format("{:.1f} GFLOP/s", rates.matmul_flops_per_s / 1e9)});
+  table.add({"element-wise kernels", bandwidth_text(rates.memory_bytes_per_s)});
+  if (ranks > 1) {
+    table.add({"collectives, each link", bandwidth_text(rates.link_bytes_per_s)});
+    table.add({"latency of each hop", format_seconds(rates.hop_s)});
+  }
+  fmt::print("{}\nWrote {}; predict by it with --cluster {}.\n", table.text(), options.output,
+             options.output);
+  return kYes;
+}
 
-int calibrate_command(const CalibrateOptions& options) {
-  const Hardware hardware = Hardware::read(data_folder());
+/// Fits the catalogue's constants to a table of trainings.
+int calibrate_catalogue(const CalibrateOptions& options, const Hardware& hardware) {
   Predictions predictions(planned(read_csv(options.table), hardware), hardware);
   const Members all = those(predictions, [](const MeasuredTraining&) { return true; });
   if (all.empty())
@@ -152,6 +186,14 @@ int calibrate_command(const CalibrateOptions& options) {
     fits.push_back({fmt::format("{} {}", one.groups, one.what), summary_of(one.errors)});
   fmt::print("{}", errors_text("error of tokens/s", fits));
   return kYes;
+}
+
+}  // namespace
+
+int calibrate_command(const CalibrateOptions& options) {
+  const Hardware hardware = Hardware::read(data_folder());
+  return options.table.empty() ? calibrate_machine(options, hardware)
+                               : calibrate_catalogue(options, hardware);
 }
 
 }  // namespace shardplan

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "simulator/simulate.h"
+#include "tools/parallel.h"
 
 namespace shardplan {
 namespace {
@@ -36,17 +35,6 @@ constexpr double kFirstStep = 0.12;                  // of a constant's logarith
 constexpr double kNextStep = 0.03;                   // the same from where a fit has ended
 constexpr double kLastStep = 0.004;
 constexpr double kLeastGain = 1e-6;
-
-/// Runs `work(i)` for every i below `count` on all cores.
-void for_each(std::size_t count, const std::function<void(std::size_t)>& work) {
-  std::atomic<std::size_t> next{0};
-  std::vector<std::jthread> threads;
-  for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t)
-    threads.emplace_back([&] {
-      for (std::size_t i = next++; i < count; i = next++)
-        work(i);
-    });
-}
 
 double huber(double error) {
   const double size = std::abs(error);
@@ -161,7 +149,7 @@ const std::vector<double>& Predictions::errors(const Constants& values) {
   std::vector<double>& errors = known->second;
   if (!fresh) return errors;
   errors.resize(trainings_.size());
-  for_each(trainings_.size(), [&](std::size_t i) {
+  on_all_cores(trainings_.size(), [&](std::size_t i) {
     const MeasuredTraining& training = trainings_[i];
     CostConstants costs = hardware_.costs(training.plan.profile);
     for (std::size_t c = 0; c < values.size(); ++c)

@@ -5,8 +5,6 @@
 #include <iterator>
 
 #include "plans/error.h"
-#include "plans/job_reader.h"
-#include "plans/json_cursor.h"
 #include "plans/names.h"
 #include "simulator/simulate.h"
 #include "tools/answers_json.h"
@@ -59,13 +57,6 @@ Tolerances tolerances_of(const CheckOptions& options) {
   return tolerances;
 }
 
-Report measurement_of(const std::string& path) {
-  const Document document = read_document(path);
-  // Another program's measurement need not name its schema.
-  if (document.kind != DocumentKind::Job) expect_kind(document, DocumentKind::Measurement);
-  return report_from_json(document.text, document.path);
-}
-
 /// A prediction and who it is for.
 struct Predicted {
   Report report;
@@ -83,8 +74,7 @@ Predicted predict(const Plan& plan, const Hardware& hardware) {
 Predicted prediction_of(const Document& document, const Report& measured,
                         const Hardware& hardware) {
   if (document.kind == DocumentKind::Prediction) {
-    const JsonDocument json(document.text, document.path);
-    const Job job = job_from_json(json.root().at("job").dump(), document.path + ": /job");
+    const Job job = job_of_prediction(document);
     return {report_from_json(document.text, document.path),
             who_executes(job, job.strategy.profile.value_or(Profile::Cuda))};
   }
@@ -115,14 +105,14 @@ std::vector<Finding> hold_against_baseline(const std::string& path, const Report
                                            Tolerances tolerances) {
   tolerances.side = Side::Over;
   tolerances.against = "baseline";
-  return hold_against(measurement_of(path), measured, tolerances).findings;
+  return hold_against(read_measurement(path), measured, tolerances).findings;
 }
 
 }  // namespace
 
 int check_command(const CheckOptions& options) {
   const Tolerances tolerances = tolerances_of(options);
-  const Report measured = measurement_of(options.measured);
+  const Report measured = read_measurement(options.measured);
   const auto [predicted, who] =
       prediction_of(read_document(options.plan), measured, Hardware::read(data_folder()));
   expect_same_plan(predicted, measured, options);

@@ -131,10 +131,13 @@ struct ScoreOptions {
 int score_command(const ScoreOptions& options);
 
 struct CalibrateOptions {
-  std::string table;       // CSV
+  std::string table;       // CSV; empty: this machine is measured
   bool leave_out = false;  // fits again without each family, and predicts it by that
+  std::string ranks;       // of this machine; empty: one for each core
+  std::string output;      // YAML to write what they sustain to; empty: standard output
 };
-/// Fits the constants of the time model to published measurements, and tells how well.
+/// Fits the constants of the time model to published measurements, and tells how well; or measures
+/// what CPU ranks of this machine sustain.
 int calibrate_command(const CalibrateOptions& options);
 
 struct VerifyOptions {

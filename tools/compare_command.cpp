@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "plans/error.h"
 #include "tools/answers_json.h"
@@ -18,15 +17,6 @@ namespace shardplan {
 namespace {
 
 constexpr std::string_view kCommand = "command line: compare";
-
-std::optional<double> tokens_of(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  const auto tokens = number_from(text);
-  if (!tokens || !(*tokens >= 1) || !std::isfinite(*tokens))
-    throw InputError(
-        fmt::format("{}: --tokens {}: expected a number of tokens such as 15e12", kCommand, text));
-  return tokens;
-}
 
 /// Of FULL_SHARD over DDP, where both are compared.
 std::optional<BreakEven> break_even_of(const Job& job, const std::vector<Strategy>& strategies,
@@ -49,10 +39,11 @@ int compare_command(const CompareOptions& options) {
   std::optional<Strategy> required;
   if (!options.require.empty())
     required = strategy_named(fmt::format("{}: --require", kCommand), options.require);
-  const std::optional<double> tokens = tokens_of(options.tokens);
+  const std::optional<double> tokens =
+      amount_of(fmt::format("{}: --tokens", kCommand), options.tokens);
   const Hardware hardware = Hardware::read(data_folder());
   const Job job = load_job(options.job, hardware);
-  if (strategies.empty()) strategies = usual_strategies(job);
+  if (strategies.empty()) strategies = usual_strategies(job, job.cluster.nodes > 1);
   if (required && std::ranges::find(strategies, *required) == strategies.end())
     strategies.push_back(*required);
 

@@ -23,7 +23,7 @@ void add_totals(Report& report, double tokens) {
   if (!report.time || report.time->tokens_per_s <= 0) return;
   report.time->total_s = tokens / report.time->tokens_per_s;
   if (report.cost && report.cost->per_hour)
-    report.cost->total = *report.cost->per_hour / 3600 * *report.time->total_s;
+    report.cost->total = *report.cost->per_hour / kHour * *report.time->total_s;
 }
 
 std::string needs_text(const ComparedStrategy& row) {

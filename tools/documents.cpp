@@ -91,6 +91,17 @@ void expect_kind(const Document& document, DocumentKind kind) {
                                to_string(document.kind)));
 }
 
+Report read_measurement(const std::string& path) {
+  const Document document = read_document(path);
+  if (document.kind != DocumentKind::Job) expect_kind(document, DocumentKind::Measurement);
+  return report_from_json(document.text, document.path);
+}
+
+Job job_of_prediction(const Document& prediction) {
+  const JsonDocument json(prediction.text, prediction.path);
+  return job_from_json(json.root().at("job").dump(), prediction.path + ": /job");
+}
+
 LoadedPlan load_plan(const JobFlags& flags, const Hardware& hardware) {
   if (flags.path.empty()) return {verified_plan(load_job(flags, hardware)), ""};
   return load_plan(read_document(flags.path), flags, hardware);

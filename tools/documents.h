@@ -29,6 +29,13 @@ Document read_document(const std::string& path);
 /// Throws InputError unless the document is of the kind.
 void expect_kind(const Document& document, DocumentKind kind);
 
+/// The measurement that a file holds; of another program, it need not name its schema. Throws
+/// InputError.
+Report read_measurement(const std::string& path);
+
+/// The job inside a prediction.
+Job job_of_prediction(const Document& prediction);
+
 /// A plan and where it comes from.
 struct LoadedPlan {
   Plan plan;

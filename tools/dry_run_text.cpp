@@ -8,13 +8,6 @@
 #include "tools/time_text.h"
 
 namespace shardplan {
-namespace {
-
-std::string gigabytes_text(double bytes_per_s) {
-  return fmt::format("{:.2f} GB/s", bytes_per_s / 1e9);
-}
-
-}  // namespace
 
 std::string dry_run_text(const std::vector<CollectiveTime>& times) {
   Table table({{"collective", Align::Left},
@@ -27,7 +20,7 @@ std::string dry_run_text(const std::vector<CollectiveTime>& times) {
   for (const CollectiveTime& time : times)
     table.add({time.kind, std::string(to_string(time.group)), std::to_string(time.ranks),
                format_bytes(time.bytes), format_seconds(time.seconds),
-               gigabytes_text(time.algorithm_bytes_per_s), gigabytes_text(time.bus_bytes_per_s)});
+               bandwidth_text(time.algorithm_bytes_per_s), bandwidth_text(time.bus_bytes_per_s)});
   return table.text();
 }
 

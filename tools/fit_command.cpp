@@ -55,7 +55,7 @@ int fit_command(const FitOptions& options) {
   const Maximize what = maximize_named(options.maximize);
   const Hardware hardware = Hardware::read(data_folder());
   const Job job = load_job(options.job, hardware);
-  if (strategies.empty()) strategies = usual_strategies(job);
+  if (strategies.empty()) strategies = usual_strategies(job, job.cluster.nodes > 1);
 
   std::vector<FittedStrategy> rows;
   {

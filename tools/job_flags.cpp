@@ -55,6 +55,7 @@ int count_of(std::string_view flag, const std::string& text) {
 
 std::vector<Setting> settings_of(const FieldFlag& flag, const std::string& value) {
   const std::string where = fmt::format("{} {}", flag.flag, value);
+  if (flag.field == "cluster") return {{"cluster=" + read_text(value), where}};
   std::vector<Setting> settings{{fmt::format("{}={}", flag.field, yaml_scalar(value)), where}};
   constexpr std::array<std::string_view, 3> kModels{"model.preset", "model.hf_config",
                                                     "model.graph"};

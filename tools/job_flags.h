@@ -26,6 +26,7 @@ inline constexpr std::array kFieldFlags{
     FieldFlag{"--graph", "PATH", "model.graph", "graph YAML of a model of your own"},
     FieldFlag{"--as-family", "FAMILY", "model.as_family", "model_type to read the config.json as"},
     FieldFlag{"--gpu", "NAME", "cluster.gpu", "GPU of the catalogue, or cpu"},
+    FieldFlag{"--cluster", "FILE", "cluster", "section of a file, as calibrate writes it"},
     FieldFlag{"--seq", "TOKENS", "training.sequence_length", "sequence length"},
     FieldFlag{"--micro-batch", "N", "training.micro_batch", "sequences per GPU and step"},
     FieldFlag{"--sharding", "STRATEGY", "strategy.sharding",

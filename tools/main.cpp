@@ -73,6 +73,15 @@ void add_gpus(CLI::App& app, JobFlags& job) {
       ->type_name("N");
 }
 
+void add_strategies(CLI::App& app, std::vector<std::string>& strategies) {
+  app.add_option("--strategies", strategies,
+                 "which, e.g. DDP,FULL_SHARD (default DDP,SHARD_GRAD_OP,FULL_SHARD, and "
+                 "HYBRID_SHARD with several nodes; of DeepSpeed DDP and ZERO_1 to 3)")
+      ->type_name("A,B")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+}
+
 Command add_plan(CLI::App& program, PlanOptions& options) {
   CLI::App* app =
       program.add_subcommand("plan", "Builds and verifies the plan of a job; tells what it needs");
@@ -87,13 +96,7 @@ Command add_compare(CLI::App& program, CompareOptions& options) {
   CLI::App* app = program.add_subcommand("compare", "Compares the strategies for a job");
   add_job(*app, options.job, "JOB", "job file (YAML)");
   add_gpus(*app, options.job);
-  app->add_option(
-         "--strategies", options.strategies,
-         "which, e.g. DDP,FULL_SHARD (default DDP,SHARD_GRAD_OP,FULL_SHARD, and HYBRID_SHARD with "
-         "several nodes)")
-      ->type_name("A,B")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_strategies(*app, options.strategies);
   app->add_option("--tokens", options.tokens,
                   "tokens to train on, for time and cost in all, e.g. 15e12")
       ->type_name("T");
@@ -111,13 +114,7 @@ Command add_fit(CLI::App& program, FitOptions& options) {
   app->add_option("--maximize", options.maximize, "micro_batch, sequence_length or layers")
       ->type_name("WHAT")
       ->required();
-  app->add_option(
-         "--strategies", options.strategies,
-         "which, e.g. DDP,FULL_SHARD (default DDP,SHARD_GRAD_OP,FULL_SHARD, and HYBRID_SHARD with "
-         "several nodes)")
-      ->type_name("A,B")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_strategies(*app, options.strategies);
   add_json(*app, options.json);
   return {app, [&] { return fit_command(options); }};
 }
@@ -136,10 +133,7 @@ Command add_search(CLI::App& program, SearchCommandOptions& options) {
       ->type_name("GPU:COUNT[:PRICE]")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app->add_option("--strategies", options.strategies, "which, e.g. DDP,FULL_SHARD")
-      ->type_name("A,B")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_strategies(*app, options.strategies);
   app->add_option("--global-batch", options.global_batch,
                   "sequences of a step, which micro-steps make up (default: as many as the job's)")
       ->type_name("N");
@@ -274,10 +268,19 @@ Command add_score(CLI::App& program, ScoreOptions& options) {
 
 Command add_calibrate(CLI::App& program, CalibrateOptions& options) {
   CLI::App* app = program.add_subcommand(
-      "calibrate", "Fits the constants of the time model to a table of measurements");
-  app->add_option("TABLE", options.table, "CSV with a training a row")->required();
+      "calibrate",
+      "Measures this machine, or fits the constants of the time model to a table of measurements");
+  CLI::Option* table =
+      app->add_option("TABLE", options.table, "CSV with a training a row (default: this machine)");
   app->add_flag("--leave-out", options.leave_out,
-                "fit again without each family of rows, and tell how well that predicts it");
+                "fit again without each family of rows, and tell how well that predicts it")
+      ->needs(table);
+  app->add_option("--ranks", options.ranks, "CPU ranks of this machine (default: one a core)")
+      ->type_name("N")
+      ->excludes(table);
+  app->add_option("-o", options.output, "where to write them, for --cluster (default: the screen)")
+      ->type_name("FILE")
+      ->excludes(table);
   return {app, [&] { return calibrate_command(options); }};
 }
 

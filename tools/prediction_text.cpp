@@ -70,18 +70,17 @@ std::string strategy_text(const Plan& plan) {
   return text;
 }
 
-std::string training_text(const TrainingJob& training, std::int64_t world) {
+std::string training_text(const Job& job) {
+  const TrainingJob& training = job.training;
   const GradientAccumulation& accumulation = training.gradient_accumulation;
   const std::string micro_steps =
       accumulation.steps == 1 ? ""
                               : fmt::format(" x {} micro-steps (gradients reduced: {})",
                                             accumulation.steps, to_string(accumulation.sync));
-  const std::int64_t tokens =
-      training.micro_batch * training.sequence_length * accumulation.steps * world;
   return fmt::format(
       "micro-batch {} x {} tokens per GPU{}, {} tokens per step, {}{}{}", training.micro_batch,
-      training.sequence_length, micro_steps, format_count(static_cast<double>(tokens)),
-      to_string(training.optimizer.name),
+      training.sequence_length, micro_steps,
+      format_count(static_cast<double>(tokens_per_step(job))), to_string(training.optimizer.name),
       training.clip_grad_norm ? fmt::format(", clipped at {}", *training.clip_grad_norm) : "",
       training.activation_checkpointing == ActivationCheckpointing{}
           ? ""
@@ -291,7 +290,7 @@ std::string summary_text(const Plan& plan, const Report& report) {
                                   format_count(static_cast<double>(plan.parameter_count)))});
   table.add({"world", world_text(job.cluster)});
   table.add({"strategy", strategy_text(plan)});
-  table.add({"training", training_text(job.training, plan.world_size())});
+  table.add({"training", training_text(job)});
   table.add({"ranks", classes_text(plan, report)});
   table.add({"plan", fmt::format("{} instructions, {} buffers, verified, hash {}",
                                  plan.instructions.size(), plan.buffers.size(), report.plan_hash)});

@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
 #include "plans/error.h"
-#include "plans/job_reader.h"
-#include "plans/json_cursor.h"
 #include "simulator/simulate.h"
 #include "tools/commands.h"
 #include "tools/cpu_job.h"
@@ -17,8 +15,7 @@ Plan predicted_plan(const Document& document, const Hardware& hardware) {
   // What is measured instruction by instruction was written by `run`.
   const JobFlags flags{.use = JobUse::Run};
   if (document.kind != DocumentKind::Prediction) return load_plan(document, flags, hardware).plan;
-  const JsonDocument json(document.text, document.path);
-  return verified_plan(job_from_json(json.root().at("job").dump(), document.path + ": /job"));
+  return verified_plan(job_of_prediction(document));
 }
 
 /// The plan that was measured: the predicted one, or what `run` makes of its job.
@@ -34,9 +31,7 @@ Plan measured_plan(const ReportOptions& options, const Report& measured, const H
 }  // namespace
 
 int report_command(const ReportOptions& options) {
-  const Document document = read_document(options.measured);
-  if (document.kind != DocumentKind::Job) expect_kind(document, DocumentKind::Measurement);
-  const Report measured = report_from_json(document.text, document.path);
+  const Report measured = read_measurement(options.measured);
   if (measured.instructions.empty())
     throw InputError(
         fmt::format("{}: has no times of instructions; `run` writes them", options.measured));

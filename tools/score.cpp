@@ -17,8 +17,6 @@ constexpr std::array kQuantities{
     EnumName{Quantity::PeakMemory, "peak_memory_bytes"},
 };
 
-constexpr double kGiB = 1 << 30;
-
 /// What PyTorch counts under the name that the row uses; nothing for what it does not count.
 std::optional<Bytes> predicted_peak(const CsvRow& row, const RankMemory& memory) {
   const std::string kind = cell_of(row, "peak_kind_norm");
@@ -31,7 +29,7 @@ std::optional<Bytes> predicted_peak(const CsvRow& row, const RankMemory& memory)
 void score_row(const CsvRow& row, const std::vector<Framework>& frameworks,
                const Hardware& hardware, Score& score) {
   const double speed = stated_or_derived(row, "tokens_per_s_per_gpu");
-  const double peak = stated_or_derived(row, "peak_memory_GiB") * kGiB;
+  const double peak = stated_or_derived(row, "peak_memory_GiB") * static_cast<double>(kGiB);
   if (speed <= 0 && peak <= 0) return;
   const PublishedPlan published = published_plan(row, frameworks, hardware);
   const Plan& plan = published.plan;

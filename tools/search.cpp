@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <iterator>
 #include <limits>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <variant>
 
@@ -19,6 +17,7 @@
 #include "simulator/events.h"
 #include "simulator/memory.h"
 #include "simulator/simulate.h"
+#include "tools/parallel.h"
 #include "tools/remedies.h"
 
 namespace shardplan {
@@ -50,15 +49,9 @@ FewBlocks few_blocks(const ActivationCheckpointing& mode) {
           .more = static_cast<int>(round_up(3, mode.every)) + mode.every};
 }
 
-double tokens_of_step(const Job& job) {
-  const TrainingJob& training = job.training;
-  return static_cast<double>(training.micro_batch * training.sequence_length) *
-         training.gradient_accumulation.steps * job.world_size();
-}
-
 std::optional<double> cost_of(const Job& job, Seconds seconds) {
   if (!job.cluster.price_per_gpu_hour) return std::nullopt;
-  return *job.cluster.price_per_gpu_hour * job.world_size() * seconds / 3600;
+  return *job.cluster.price_per_gpu_hour * job.world_size() * seconds / kHour;
 }
 
 Bytes memory_limit(const Job& job, const SearchLimits& limits) {
@@ -67,7 +60,7 @@ Bytes memory_limit(const Job& job, const SearchLimits& limits) {
 }
 
 Outcome outcome_of(const Job& job, Bytes device_bytes, Seconds step_s) {
-  const Seconds per_token = step_s / tokens_of_step(job);
+  const Seconds per_token = step_s / static_cast<double>(tokens_per_step(job));
   return {device_bytes, per_token, cost_of(job, per_token)};
 }
 
@@ -89,7 +82,7 @@ class Search {
   SearchResult run() {
     find_bounds();
     sort_by_bound();
-    on_all_cores(order_, [this](const Candidate& candidate) {
+    for_each_of(order_, [this](const Candidate& candidate) {
       try_candidate(candidate);
       const std::lock_guard lock(mutex_);
       on_progress_(++done_);
@@ -103,14 +96,8 @@ class Search {
   using Many = std::vector<const Candidate*>;
 
   template <typename Work>
-  static void on_all_cores(const Many& candidates, Work work) {
-    std::atomic<std::size_t> next{0};
-    std::vector<std::jthread> threads;
-    for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t)
-      threads.emplace_back([&] {
-        for (std::size_t i = next++; i < candidates.size(); i = next++)
-          work(*candidates[i]);
-      });
+  static void for_each_of(const Many& candidates, Work work) {
+    on_all_cores(candidates.size(), [&](std::size_t i) { work(*candidates[i]); });
   }
 
   /// The first candidate of each kind, a kind being what `of` gives.
@@ -125,17 +112,17 @@ class Search {
   /// What candidates take at the least: seconds by their products, memory by the smallest
   /// micro-batch of their group.
   void find_bounds() {
-    on_all_cores(
+    for_each_of(
         first_of_each(least_of_work_.size(), &Candidate::work), [this](const Candidate& candidate) {
           const auto seconds = planned([&] { return evaluator_.product_seconds(candidate.job); });
           least_of_work_[candidate.work] = seconds.value_or(kInfinite);
         });
     if (question_.objective != Objective::Memory) return;
-    on_all_cores(first_of_each(least_of_group_.size(), &Candidate::group),
-                 [this](const Candidate& candidate) {
-                   const auto least = planned([&] { return evaluator_.estimate(candidate.job); });
-                   if (least) least_of_group_[candidate.group] = least->device_bytes;
-                 });
+    for_each_of(first_of_each(least_of_group_.size(), &Candidate::group),
+                [this](const Candidate& candidate) {
+                  const auto least = planned([&] { return evaluator_.estimate(candidate.job); });
+                  if (least) least_of_group_[candidate.group] = least->device_bytes;
+                });
   }
 
   Outcome bound(const Candidate& candidate) const {

@@ -17,8 +17,6 @@ namespace shardplan {
 namespace {
 
 constexpr std::string_view kCommand = "command line: search";
-constexpr double kGiB = 1 << 30;
-constexpr Seconds kHour = 3600;
 
 SearchQuestion question_of(const SearchCommandOptions& options) {
   SearchQuestion question;
@@ -32,7 +30,7 @@ SearchQuestion question_of(const SearchCommandOptions& options) {
   limits.budget = amount("--budget", options.budget);
   if (const auto hours = amount("--deadline", options.deadline)) limits.deadline_s = *hours * kHour;
   if (const auto gib = amount("--memory", options.memory))
-    limits.memory = std::llround(*gib * kGiB);
+    limits.memory = std::llround(*gib * static_cast<double>(kGiB));
   if ((limits.budget || limits.deadline_s) && !limits.tokens)
     throw InputError(
         fmt::format("{}: --budget and --deadline need --tokens, what is trained on", kCommand));
@@ -45,7 +43,7 @@ SearchSpace space_of(const SearchCommandOptions& options, const Job& job,
   for (const std::string& text : options.available)
     offers.push_back(offer_from(text, fmt::format("{}: --available", kCommand), hardware));
   if (offers.empty()) offers.push_back(offer_of(job.cluster));
-  SearchSpace space = usual_space(offers);
+  SearchSpace space = usual_space(job, offers);
   if (!options.strategies.empty())
     space.strategies = strategies_named(kCommand, options.strategies);
   if (!options.global_batch.empty())

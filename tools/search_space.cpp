@@ -8,6 +8,7 @@
 #include "plans/error.h"
 #include "tools/job_flags.h"
 #include "tools/numbers.h"
+#include "tools/strategy_names.h"
 
 namespace shardplan {
 namespace {
@@ -97,11 +98,10 @@ GpuOffer offer_of(const ClusterJob& cluster) {
           price ? price : cluster.gpu.price_per_hour};
 }
 
-SearchSpace usual_space(const std::vector<GpuOffer>& offers) {
+SearchSpace usual_space(const Job& job, const std::vector<GpuOffer>& offers) {
   using Kind = ActivationCheckpointing::Kind;
   return {.offers = offers,
-          .strategies = {Strategy::Ddp, Strategy::ShardGradOp, Strategy::FullShard,
-                         Strategy::HybridShard},
+          .strategies = usual_strategies(job, true),
           .micro_batches = {kMicroBatches.begin(), kMicroBatches.end()},
           .checkpointing = {{.kind = Kind::None},
                             elementwise(),

@@ -33,8 +33,9 @@ struct SearchSpace {
   std::optional<std::int64_t> global_batch;  // sequences of a step: what accumulation makes up for;
                                              // none: the job's micro-steps stay
 };
-/// The usual strategies, micro-batches and modes of checkpointing on these GPUs.
-SearchSpace usual_space(const std::vector<GpuOffer>& offers);
+/// The strategies that are usual for the job, and the usual micro-batches and modes of
+/// checkpointing, on these GPUs.
+SearchSpace usual_space(const Job& job, const std::vector<GpuOffer>& offers);
 
 /// A job that can be chosen.
 struct Candidate {

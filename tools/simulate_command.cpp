@@ -20,7 +20,6 @@ namespace shardplan {
 namespace {
 
 constexpr Seconds kMinute = 60;
-constexpr Seconds kHour = 3600;
 
 std::optional<LongTraining> long_training(const SimulateCommandOptions& options, const Plan& plan,
                                           const Report& report) {

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "plans/extent.h"
 #include "tools/answers_json.h"
 #include "tools/time_text.h"
 
@@ -20,11 +19,6 @@ namespace {
 
 /// Of a long run, only so many steps get a line of their own where there is no terminal.
 constexpr int kMostLines = 50;
-
-std::int64_t tokens_per_step(const Plan& plan) {
-  const TrainingJob& training = plan.job.training;
-  return (Extent(training.micro_batch) * training.sequence_length * plan.world_size()).value();
-}
 
 std::string rate_of(const StepReport& step, std::int64_t tokens) {
   return step.seconds > 0 ? rate_text(static_cast<double>(tokens) / step.seconds) : "";
@@ -58,7 +52,7 @@ StepFollower::StepFollower(const Plan& plan, const RunOptions& options)
     : plan_(plan), options_(options), bar_("Training", plan.job.run.steps) {}
 
 void StepFollower::on_step(const StepReport& step) {
-  const std::int64_t tokens = tokens_per_step(plan_);
+  const std::int64_t tokens = tokens_per_step(plan_.job);
   const std::string json = step_json(step, tokens);
   // Made now and not before, so that a job that fails at once leaves nothing behind.
   if (!metrics_) open_metrics(step.step);

@@ -23,11 +23,11 @@ std::vector<Strategy> strategies_named(std::string_view command,
   return strategies;
 }
 
-std::vector<Strategy> usual_strategies(const Job& job) {
+std::vector<Strategy> usual_strategies(const Job& job, bool several_nodes) {
   if (job.strategy.engine == Engine::DeepSpeed)
     return {Strategy::Ddp, Strategy::Zero1, Strategy::Zero2, Strategy::Zero3};
   std::vector<Strategy> strategies{Strategy::Ddp, Strategy::ShardGradOp, Strategy::FullShard};
-  if (job.cluster.nodes > 1) strategies.push_back(Strategy::HybridShard);
+  if (several_nodes) strategies.push_back(Strategy::HybridShard);
   return strategies;
 }
 

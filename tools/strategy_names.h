@@ -16,8 +16,8 @@ Strategy strategy_named(const std::string& where, const std::string& name);
 std::vector<Strategy> strategies_named(std::string_view command,
                                        const std::vector<std::string>& names);
 
-/// What a job is compared under when nothing is named: DDP, SHARD_GRAD_OP, FULL_SHARD, and with
-/// several nodes HYBRID_SHARD.
-std::vector<Strategy> usual_strategies(const Job& job);
+/// What a job is planned under when nothing is named: DDP, SHARD_GRAD_OP, FULL_SHARD, and where
+/// there are several nodes HYBRID_SHARD; of engine deepspeed DDP, ZERO_1, ZERO_2 and ZERO_3.
+std::vector<Strategy> usual_strategies(const Job& job, bool several_nodes);
 
 }  // namespace shardplan

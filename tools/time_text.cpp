@@ -54,7 +54,6 @@ std::string phases_row(const Plan& plan, const Report& report, Seconds column_s)
 }  // namespace
 
 std::string duration_text(Seconds seconds) {
-  constexpr double kHour = 3600;
   constexpr double kDay = 24 * kHour;
   constexpr double kYear = 365.25 * kDay;
   if (seconds < 120) return format_seconds(seconds);
@@ -66,6 +65,10 @@ std::string duration_text(Seconds seconds) {
 
 std::string rate_text(double tokens_per_s) {
   return format_count(std::round(tokens_per_s)) + " tokens/s";
+}
+
+std::string bandwidth_text(double bytes_per_s) {
+  return fmt::format("{:.2f} GB/s", bytes_per_s / 1e9);
 }
 
 std::string price_text(double dollars) {

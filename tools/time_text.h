@@ -14,6 +14,9 @@ std::string duration_text(Seconds seconds);
 /// "8250 tokens/s", "33.10 K tokens/s".
 std::string rate_text(double tokens_per_s);
 
+/// "12.30 GB/s".
+std::string bandwidth_text(double bytes_per_s);
+
 /// "$1.23".
 std::string price_text(double dollars);
 

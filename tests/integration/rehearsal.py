@@ -34,6 +34,17 @@ class Rehearsal(JobRuns):
         errors = self.run_job("job.yaml", "--rehearse", "0/4", "--processes", status=2)
         self.assertIn("--rehearse goes with none of", errors)
 
+    def test_all_rates_of_a_run_count_micro_steps(self):
+        self.run_job("job.yaml", "--set", "training.gradient_accumulation={steps: 2}")
+        tokens = 4 * 32 * 2
+        for line in (self.folder / "out/metrics.jsonl").read_text().splitlines():
+            step = json.loads(line)
+            self.assertAlmostEqual(step["tokens_per_s"] * step["seconds"] / tokens, 1, 2)
+        measured = json.loads((self.folder / "out/run.json").read_text())
+        seconds = [step["seconds"] for step in measured["steps"][1:]]
+        self.assertGreaterEqual(tokens / measured["tokens_per_s"], 0.99 * min(seconds))
+        self.assertLessEqual(tokens / measured["tokens_per_s"], 1.01 * max(seconds))
+
     def test_a_report_has_both_sides_of_every_unit(self):
         self.run_job("job.yaml")
         for prediction in ("job.yaml", "out/plan.json", "out/prediction.json"):

@@ -38,15 +38,11 @@ GpuSpec any_gpu() {
   gpu.key = "gpu";
   gpu.name = any_of<std::string>({"H100", "a \"quoted\" name", "1e9", "null", "true"});
   gpu.memory_bytes = *rc::gen::inRange<std::int64_t>(1, std::int64_t{1} << 50);
-  gpu.memory_bandwidth_bytes_per_s = any_rate();
   gpu.compute_capability = any_of({std::string(), std::string("9.0")});
   gpu.multiprocessors = any_of({0, 108});
-  gpu.matmul_flops_bf16 = any_of({0.0, any_rate()});
-  gpu.reachable_matmul_flops_bf16 = any_of({0.0, any_rate()});
-  gpu.matmul_flops_fp8 = any_of({0.0, any_rate()});
-  gpu.matmul_flops_fp32 = any_rate();
-  gpu.link_bytes_per_s = any_of({0.0, any_rate()});
-  gpu.pcie_bytes_per_s = any_rate();
+  visit_rates(gpu, [](const char*, double& rate, double least) {
+    rate = least > 0 ? any_rate() : any_of({0.0, any_rate()});
+  });
   gpu.node_type = any_of<std::string>({"pcie", "cpu-host"});
   gpu.max_gpus_per_node = *rc::gen::inRange(1, 65'537);
   if (*rc::gen::arbitrary<bool>()) gpu.price_per_hour = any_positive();

@@ -143,7 +143,7 @@ TEST(JobFile, PresetsAnswerToTheirHubId) {
   EXPECT_THAT(complaint("model:\n  preset: gpt9\n"),
               AllOf(StartsWith("job.yaml:2:11: unknown model preset 'gpt9'; did you mean 'gpt2'? "
                                "known: llama-3-8b, llama-3-70b, "),
-                    HasSubstr("qwen3-8b, gpt2, gpt2-xl, llama-tiny")));
+                    HasSubstr("qwen3-8b, gpt2, gpt2-xl, llama-20m, llama-tiny")));
 }
 
 TEST(JobFile, CpuRanksRunOnOneDnn) {

@@ -42,6 +42,16 @@ TEST(LearningRate, RisesLinearlyFromTheFirstStep) {
   EXPECT_DOUBLE_EQ(learning_rate(optimizer, schedule, 5, 20), 2e-3);
 }
 
+TEST(TokensPerStep, AreThoseOfAllRanksAndMicroSteps) {
+  Job job;
+  job.cluster.gpus_per_node = 4;
+  job.cluster.nodes = 2;
+  job.training.micro_batch = 3;
+  job.training.sequence_length = 1000;
+  job.training.gradient_accumulation.steps = 5;
+  EXPECT_EQ(tokens_per_step(job), 8 * 3 * 1000 * 5);
+}
+
 TEST(LearningRate, FallsAsHalfACosine) {
   const OptimizerJob optimizer{.lr = 2e-3};
   const ScheduleJob schedule{ScheduleJob::Name::Cosine, 5, 0.1};

@@ -4,20 +4,23 @@
 #include <algorithm>
 
 #include "plans/error.h"
+#include "tests/unit/scratch_folder.h"
 #include "tools/job_flags.h"
+#include "tools/machine.h"
 
 namespace shardplan {
 namespace {
 
-using testing::ElementsAre;
-using testing::StartsWith;
+using ::testing::ElementsAre;
+using testing::ScratchFolder;
+using ::testing::StartsWith;
 
 const Hardware& hardware() {
   static const Hardware read = Hardware::read(data_folder());
   return read;
 }
 
-auto text_is(std::string text) { return testing::Field(&Setting::text, std::move(text)); }
+auto text_is(std::string text) { return ::testing::Field(&Setting::text, std::move(text)); }
 
 const FieldFlag& flag(std::string_view name) {
   return *std::ranges::find(kFieldFlags, name, &FieldFlag::flag);
@@ -42,6 +45,24 @@ TEST(FieldFlags, AreThePlaceOfTheirErrors) {
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), StartsWith("--gpu A200: unknown GPU"));
   }
+}
+
+TEST(FieldFlags, TakeAClusterFromAFile) {
+  const ScratchFolder folder;
+  const std::string file = folder.file("machine.yaml", cluster_yaml({.ranks = 3,
+                                                                     .memory_bytes = 1 << 30,
+                                                                     .matmul_flops_per_s = 5e10,
+                                                                     .memory_bytes_per_s = 8e9,
+                                                                     .link_bytes_per_s = 3e9,
+                                                                     .hop_s = 2.5e-5}));
+  const ClusterJob cluster = job_of({.settings = settings_of(flag("--cluster"), file)}).cluster;
+  EXPECT_TRUE(cluster.gpu.is_cpu());
+  EXPECT_EQ(cluster.gpus_per_node, 3);
+  EXPECT_EQ(cluster.gpu.memory_bytes, 1 << 30);
+  EXPECT_EQ(cluster.gpu.matmul_flops_fp32, 5e10);
+  EXPECT_EQ(cluster.gpu.memory_bandwidth_bytes_per_s, 8e9);
+  EXPECT_EQ(cluster.network.intra_node_bytes_per_s, 3e9);
+  EXPECT_EQ(cluster.network.intra_node_latency_s, 2.5e-5);
 }
 
 TEST(FieldFlags, QuoteWhatYamlWouldTakeApart) {

@@ -38,7 +38,7 @@ class Search : public ::testing::Test {
     for (GpuOffer& offer : offers)
       offer.gpu.memory_bytes /= 4;
     using Kind = ActivationCheckpointing::Kind;
-    space_ = usual_space(offers);
+    space_ = usual_space(job_, offers);
     space_.checkpointing = {
         {.kind = Kind::None}, {.kind = Kind::Every, .every = 2}, {.kind = Kind::Full}};
     space_.micro_batches = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
@@ -100,6 +100,18 @@ TEST_F(Search, RunnersUpAreOfOtherKinds) {
       EXPECT_GE(result.best[a].outcome.value(Objective::Time),
                 result.best[b].outcome.value(Objective::Time));
     }
+}
+
+TEST_F(Search, OfDeepSpeedsJobsStaysWithDeepSpeed) {
+  Job job = job_;
+  job.strategy.engine = Engine::DeepSpeed;
+  job.strategy.sharding = Strategy::Zero3;
+  const Candidates candidates = candidates_of(job, usual_space(job, {offer_of(job.cluster)}));
+  const auto stays = [](const Candidate& one) {
+    return one.job.strategy.engine == Engine::DeepSpeed;
+  };
+  EXPECT_FALSE(candidates.all.empty());
+  EXPECT_TRUE(std::ranges::all_of(candidates.all, stays));
 }
 
 TEST_F(Search, AGlobalBatchIsMadeUpByMicroSteps) {
