@@ -204,11 +204,13 @@ ForwardPass::Result ForwardPass::run() {
   if (setup_.padding) padding_ = process_.aten.constant("padding", tokens(), Dtype::Int64);
   run_model();
   Result result = return_from_model();
-  if (model_end_ != operators() - 1)  // the loss is the model's, or comes in chunks
-    return result;
-  Tensor loss = run_loss(result.output);
-  if (setup_.loss == LossPlace::LoopHoldsLogits) result.held.push_back(result.output);
-  result.output = std::move(loss);
+  if (model_end_ == operators() - 1) {  // the loss is the loop's
+    Tensor loss = run_loss(result.output);
+    if (setup_.loss == LossPlace::LoopHoldsLogits || setup_.keeps_outputs)
+      result.held.push_back(result.output);
+    result.output = std::move(loss);
+  }
+  if (setup_.keeps_outputs) result.held.push_back(result.output);
   return result;
 }
 
@@ -269,8 +271,8 @@ ForwardPass::Result ForwardPass::return_from_model() {
   Result result{.output = values_.at(last), .held = {}};
   if (setup_.keeps_outputs) {
     result.held = std::exchange(cache_, {});
-    result.held.push_back(values_.at(logits()));
-    result.held.push_back(result.output);
+    const auto inner = values_.find(logits());  // a loss in chunks has none
+    if (inner != values_.end() && inner->first != last) result.held.push_back(inner->second);
   }
   values_.clear();
   cache_.clear();
