@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "planner/model.h"
+#include "planner/passes/recomputation.h"
 #include "planner/planner.h"
 #include "plans/error.h"
 #include "plans/job_reader.h"
@@ -175,8 +176,17 @@ void set_cluster(const CsvRow& row, const Hardware& hardware, PublishedJob& publ
 
 // ---- strategy and training
 
-Strategy sharding_of(const CsvRow& row, std::vector<std::string>& assumed) {
+/// DeepSpeed's stage, which the column `strategy` tells: "ZERO3".
+Strategy zero_stage_of(const std::string& strategy) {
+  if (strategy.starts_with("ZERO1")) return Strategy::Zero1;
+  if (strategy.starts_with("ZERO2")) return Strategy::Zero2;
+  if (strategy.starts_with("ZERO3")) return Strategy::Zero3;
+  cannot(fmt::format("stage of ZeRO in '{}' is not known", strategy));
+}
+
+Strategy sharding_of(const CsvRow& row, const Job& job, std::vector<std::string>& assumed) {
   const std::string strategy = cell_of(row, "strategy_norm");
+  if (job.strategy.engine == Engine::DeepSpeed) return zero_stage_of(cell_of(row, "strategy"));
   if (strategy == "NO_SHARD" || strategy == "single-GPU") return Strategy::Ddp;
   if (strategy == "FULL_SHARD")
     return number_of(row, "dp_replicate") > 1 ? Strategy::HybridShard : Strategy::FullShard;
@@ -271,13 +281,23 @@ std::int64_t accumulation_of(const CsvRow& row, const Framework& framework,
 
 bool is_compiled(const CsvRow& row) { return cell_of(row, "compile").starts_with("yes"); }
 
-/// Adds what the row's offload to the host asks for. Only our own engine does, and of LLM.Q's parts
-/// the optimizer's states; the others, which move beside compute, stay on the device.
+/// Adds what the row's offload to the host asks for. DeepSpeed does it all; our own engine does the
+/// optimizer's states, and what else LLM.Q moves beside compute stays on the device.
 void add_offload(const CsvRow& row, std::vector<std::string>& settings,
                  std::vector<std::string>& assumed) {
   const std::string offload = cell_of(row, "cpu_offload");
   if (offload.empty() || offload == "no") return;
-  const bool native = std::ranges::find(settings, "strategy.engine=native") != settings.end();
+  const auto is_set = [&](const char* setting) {
+    return std::ranges::find(settings, setting) != settings.end();
+  };
+  if (is_set("strategy.engine=deepspeed")) {
+    for (const auto& [part, key] :
+         {std::pair("optimizer", "offload_optimizer"), std::pair("params", "offload_param")})
+      if (contains(offload, part))
+        settings.push_back(fmt::format("strategy.deepspeed.{}.device=cpu", key));
+    return;
+  }
+  const bool native = is_set("strategy.engine=native");
   if (!native) cannot("offload to the host");
   if (contains(offload, "opt-m")) settings.emplace_back("strategy.cpu_offload.optimizer=true");
   for (const char* part : {"residual", "gradients", "quants", "master"})
@@ -289,15 +309,16 @@ void add_offload(const CsvRow& row, std::vector<std::string>& settings,
 
 std::vector<Setting> settings_of(const CsvRow& row, const Framework& framework,
                                  std::vector<std::string>& assumed) {
+  const FrameworkVersion& version = framework.at(cell_of(row, "measured_date"));
   std::vector<std::string> texts{"strategy.mixed_precision={param: bfloat16, reduce: bfloat16}"};
   const auto add = [&](const std::vector<std::string>& more) {
     texts.insert(texts.end(), more.begin(), more.end());
   };
-  add(framework.settings);
+  add(version.settings);
   // Composer's FSDP mixed_precision mode DEFAULT; PURE reduces in bfloat16 too.
   if (contains(cell_of(row, "other_flags"), "mode=DEFAULT"))
     texts.emplace_back("strategy.mixed_precision.reduce=float32");
-  if (is_compiled(row)) add(framework.compiled);
+  if (is_compiled(row)) add(version.compiled);
   add_offload(row, texts, assumed);
   texts.push_back(fmt::format("training.matmul_dtype={}", matmul_dtype_of(row)));
   texts.push_back("training.activation_checkpointing=" + checkpointing_of(row, framework, assumed));
@@ -307,6 +328,14 @@ std::vector<Setting> settings_of(const CsvRow& row, const Framework& framework,
   texts.push_back(fmt::format("training.gradient_accumulation.steps={}",
                               accumulation_of(row, framework, assumed)));
   return {texts.begin(), texts.end()};
+}
+
+/// Makes FSDP's units of the blocks and of what else the framework wraps.
+void add_units(const std::vector<std::string>& units, PublishedJob& published) {
+  WrapPolicy& wrap = published.job.strategy.wrap;
+  wrap.kind = WrapPolicy::Kind::Modules;
+  wrap.names = block_modules(published.model);
+  wrap.names.insert(wrap.names.end(), units.begin(), units.end());
 }
 
 /// Throws unless the row is of a kind that jobs describe.
@@ -357,11 +386,14 @@ PublishedJob published_job(const CsvRow& row, const std::vector<Framework>& fram
   try {
     const std::vector<Setting> settings = settings_of(row, *framework, published.assumed);
     published.job = parse_job("", cell_of(row, "id"), hardware, settings, ModelNeed::Optional);
-    set_sharding(published.job, sharding_of(row, published.assumed));
+    set_sharding(published.job, sharding_of(row, published.job, published.assumed));
     set_cluster(row, hardware, published);
     if (contains(cell_of(row, "task"), "LoRA"))
       published.job.model.lora = lora_of(row, published.assumed);
     published.model = adapted(model_of(row), published.job.model);
+    const FrameworkVersion& version = framework->at(cell_of(row, "measured_date"));
+    published.process = version.process;
+    if (!version.units.empty()) add_units(version.units, published);
   } catch (const InputError& error) {
     cannot(error.what());
   }
@@ -372,7 +404,8 @@ PublishedPlan published_plan(const CsvRow& row, const std::vector<Framework>& fr
                              const Hardware& hardware) {
   PublishedJob published = published_job(row, frameworks, hardware);
   try {
-    return {make_plan(published.job, published.model), std::move(published.assumed)};
+    return {make_plan(published.job, published.model, published.process),
+            std::move(published.assumed)};
   } catch (const InputError& error) {
     cannot(error.what());
   }

@@ -67,6 +67,7 @@ ForwardPass::Region ForwardPass::region_of(const std::vector<std::string>& modul
           return inside(module, op(vertex).module);
         }))
       continue;
+    if (vertex == loss() && !setup_.loss_in_model) continue;
     region.first = std::min(region.first, vertex);
     region.last = vertex;
   }
@@ -80,7 +81,7 @@ ForwardPass::Region ForwardPass::region_of(const std::vector<std::string>& modul
         break;
       }
   }
-  if (region.last == operators() - 1) region.outputs.push_back(region.last);
+  if (region.last == loss()) region.outputs.push_back(region.last);
   region.inputs.assign(read.begin(), read.end());
   return region;
 }
@@ -191,6 +192,7 @@ int ForwardPass::outside_of_regions(int vertex) const {
 Tensor ForwardPass::run() {
   for (int vertex = 0; vertex < operators(); ++vertex) {
     if (is_input(vertex)) continue;
+    if (vertex == loss() && !setup_.loss_in_model) engine_.end_forward();
     if (vertex == tables_at_) make_tables();
     if (vertex == mask_at_) make_mask();
     const auto checkpoint = std::ranges::find(checkpoints_, vertex, &Region::first);
@@ -220,7 +222,7 @@ Tensor ForwardPass::run() {
   cache_.clear();
   shared_ = {};
   process_.aten.leave_autocast();
-  engine_.end_forward(loss);
+  if (setup_.loss_in_model) engine_.end_forward();
   return loss;
 }
 
@@ -351,6 +353,11 @@ Tensor ForwardPass::run_operator(int vertex, Values& values) {
   process_.host.enter_unit(unit_of_[vertex]);
   if (current.kind == OperatorKind::Rope) call.tables = shared_.tables;
   process_.aten.enter_module(current.module.empty() ? "loss" : current.module);
+  if (current.kind == OperatorKind::CrossEntropy && setup_.keeps_logits) {
+    logits_ = process_.aten.to(call.inputs.front(), Dtype::Float32);
+    call.inputs.front() = logits_;
+    values.erase(process_.model.inputs_of(vertex).front());
+  }
   process_.aten.keep_results(is_kept(vertex));
   const Tensor result = process_.aten.keep_result(forward(process_.aten, call));
   process_.aten.keep_results(false);

@@ -20,6 +20,8 @@ class ForwardPass {
 
   /// Runs it; returns the loss.
   Tensor run();
+  /// Lets go of what the training loop holds until backward has run.
+  void forget_outputs() { logits_ = {}; }
 
  private:
   /// Operators [first, last] that run inside hooked modules or one checkpoint.
@@ -46,6 +48,7 @@ class ForwardPass {
 
   const Operator& op(int vertex) const { return process_.model.dag[vertex]; }
   int operators() const { return static_cast<int>(boost::num_vertices(process_.model.dag)); }
+  int loss() const { return operators() - 1; }
   bool is_input(int vertex) const { return op(vertex).kind == OperatorKind::Input; }
   Region region_of(const std::vector<std::string>& modules) const;
   void find_hooked();
@@ -86,6 +89,7 @@ class ForwardPass {
   std::int64_t chunk_tokens_ = 0;  // of the chunk that runs
   int blocks_end_ = -1;            // operator after which the module of the blocks returns
   Shared shared_;
+  Tensor logits_;                               // where the training loop keeps them
   Tensors cache_;                               // keys and values
   std::map<std::string, std::string> classes_;  // by module
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "planner/passes/optimizer_step.h"
+#include "planner/torch/compiled.h"
 #include "planner/torch/engine.h"
 #include "planner/torch/forward_pass.h"
 #include "planner/torch/optimizer.h"
@@ -131,6 +132,7 @@ class Program {
     host_.enter(Phase::Backward);
     graph_.backward(loss, aten_.constant("loss.grad", 1, loss.dtype, Category::Temporaries));
     engine_->end_backward();
+    forward.forget_outputs();
   }
 
   /// The first micro-step makes what the others add to; the last one may be the only one that
@@ -183,12 +185,13 @@ class Program {
 void schedule(Plan& plan, const ModelGraph& model, const std::vector<ParameterGroup>& groups,
               const Setup& setup) {
   refuse_unmodelled(model);
-  if (plan.profile == Profile::TorchCompile)
-    plan.remarks.emplace_back(
-        "memory is that of eager mode: what torch.compile keeps less is not modelled");
   plan.expandable_segments = plan.job.strategy.expandable_segments;
   plan.scalars = optimizer_scalars(plan.job.training.optimizer);
   Program(plan, model, groups, setup).emit();
+  if (plan.profile == Profile::TorchCompile) {
+    compile_blocks(plan, model, setup.compiles_loss);
+    plan.remarks.emplace_back("torch.compile: of every block by itself");
+  }
 }
 
 }  // namespace shardplan::torch
