@@ -176,17 +176,8 @@ void set_cluster(const CsvRow& row, const Hardware& hardware, PublishedJob& publ
 
 // ---- strategy and training
 
-/// DeepSpeed's stage, which the column `strategy` tells: "ZERO3".
-Strategy zero_stage_of(const std::string& strategy) {
-  if (strategy.starts_with("ZERO1")) return Strategy::Zero1;
-  if (strategy.starts_with("ZERO2")) return Strategy::Zero2;
-  if (strategy.starts_with("ZERO3")) return Strategy::Zero3;
-  cannot(fmt::format("stage of ZeRO in '{}' is not known", strategy));
-}
-
-Strategy sharding_of(const CsvRow& row, const Job& job, std::vector<std::string>& assumed) {
+Strategy sharding_of(const CsvRow& row, std::vector<std::string>& assumed) {
   const std::string strategy = cell_of(row, "strategy_norm");
-  if (job.strategy.engine == Engine::DeepSpeed) return zero_stage_of(cell_of(row, "strategy"));
   if (strategy == "NO_SHARD" || strategy == "single-GPU") return Strategy::Ddp;
   if (strategy == "FULL_SHARD")
     return number_of(row, "dp_replicate") > 1 ? Strategy::HybridShard : Strategy::FullShard;
@@ -281,23 +272,13 @@ std::int64_t accumulation_of(const CsvRow& row, const Framework& framework,
 
 bool is_compiled(const CsvRow& row) { return cell_of(row, "compile").starts_with("yes"); }
 
-/// Adds what the row's offload to the host asks for. DeepSpeed does it all; our own engine does the
-/// optimizer's states, and what else LLM.Q moves beside compute stays on the device.
+/// Adds what the row's offload to the host asks for. Only our own engine does, and of LLM.Q's parts
+/// the optimizer's states; the others, which move beside compute, stay on the device.
 void add_offload(const CsvRow& row, std::vector<std::string>& settings,
                  std::vector<std::string>& assumed) {
   const std::string offload = cell_of(row, "cpu_offload");
   if (offload.empty() || offload == "no") return;
-  const auto is_set = [&](const char* setting) {
-    return std::ranges::find(settings, setting) != settings.end();
-  };
-  if (is_set("strategy.engine=deepspeed")) {
-    for (const auto& [part, key] :
-         {std::pair("optimizer", "offload_optimizer"), std::pair("params", "offload_param")})
-      if (contains(offload, part))
-        settings.push_back(fmt::format("strategy.deepspeed.{}.device=cpu", key));
-    return;
-  }
-  const bool native = is_set("strategy.engine=native");
+  const bool native = std::ranges::find(settings, "strategy.engine=native") != settings.end();
   if (!native) cannot("offload to the host");
   if (contains(offload, "opt-m")) settings.emplace_back("strategy.cpu_offload.optimizer=true");
   for (const char* part : {"residual", "gradients", "quants", "master"})
@@ -386,7 +367,7 @@ PublishedJob published_job(const CsvRow& row, const std::vector<Framework>& fram
   try {
     const std::vector<Setting> settings = settings_of(row, *framework, published.assumed);
     published.job = parse_job("", cell_of(row, "id"), hardware, settings, ModelNeed::Optional);
-    set_sharding(published.job, sharding_of(row, published.job, published.assumed));
+    set_sharding(published.job, sharding_of(row, published.assumed));
     set_cluster(row, hardware, published);
     if (contains(cell_of(row, "task"), "LoRA"))
       published.job.model.lora = lora_of(row, published.assumed);

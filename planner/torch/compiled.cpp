@@ -119,7 +119,7 @@ class Compiler {
   }
 
   /// The segment's instructions, each free right after the last one that needs the buffer.
-  std::vector<InstructionId> with_frees_moved(const Segment& segment) const {
+  std::vector<InstructionId> with_frees_moved(const Segment& segment) {
     std::multimap<InstructionId, InstructionId> frees;  // by what they follow
     const auto moves = [&](const Instruction& instruction) {
       if (!std::holds_alternative<Free>(instruction.operation)) return false;
@@ -133,8 +133,10 @@ class Compiler {
     for (InstructionId id = segment.first; id < segment.last; ++id) {
       if (!moves(plan_.instructions[id])) order.push_back(id);
       const auto [first, last] = frees.equal_range(id);
-      for (auto free = first; free != last; ++free)
+      for (auto free = first; free != last; ++free) {
+        plan_.instructions[free->second].phase = plan_.instructions[id].phase;
         order.push_back(free->second);
+      }
     }
     return order;
   }

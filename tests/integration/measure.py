@@ -111,7 +111,7 @@ class Measure(JobRuns):
             cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False,
             timeout=TIMEOUT_S)
         self.assertEqual(check.returncode, 1, check.stderr)  # such a small model takes less
-        for phase in peaks:
+        for phase in peaks.keys() - {"init"}:  # which a prediction for PyTorch leaves open
             self.assertIn(f"phases.{phase}.peak_bytes", check.stdout)
 
 
