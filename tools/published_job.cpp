@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "planner/model.h"
+#include "planner/passes/recomputation.h"
 #include "planner/planner.h"
 #include "plans/error.h"
 #include "plans/job_reader.h"
@@ -289,15 +290,16 @@ void add_offload(const CsvRow& row, std::vector<std::string>& settings,
 
 std::vector<Setting> settings_of(const CsvRow& row, const Framework& framework,
                                  std::vector<std::string>& assumed) {
+  const FrameworkVersion& version = framework.at(cell_of(row, "measured_date"));
   std::vector<std::string> texts{"strategy.mixed_precision={param: bfloat16, reduce: bfloat16}"};
   const auto add = [&](const std::vector<std::string>& more) {
     texts.insert(texts.end(), more.begin(), more.end());
   };
-  add(framework.settings);
+  add(version.settings);
   // Composer's FSDP mixed_precision mode DEFAULT; PURE reduces in bfloat16 too.
   if (contains(cell_of(row, "other_flags"), "mode=DEFAULT"))
     texts.emplace_back("strategy.mixed_precision.reduce=float32");
-  if (is_compiled(row)) add(framework.compiled);
+  if (is_compiled(row)) add(version.compiled);
   add_offload(row, texts, assumed);
   texts.push_back(fmt::format("training.matmul_dtype={}", matmul_dtype_of(row)));
   texts.push_back("training.activation_checkpointing=" + checkpointing_of(row, framework, assumed));
@@ -307,6 +309,14 @@ std::vector<Setting> settings_of(const CsvRow& row, const Framework& framework,
   texts.push_back(fmt::format("training.gradient_accumulation.steps={}",
                               accumulation_of(row, framework, assumed)));
   return {texts.begin(), texts.end()};
+}
+
+/// Makes FSDP's units of the blocks and of what else the framework wraps.
+void add_units(const std::vector<std::string>& units, PublishedJob& published) {
+  WrapPolicy& wrap = published.job.strategy.wrap;
+  wrap.kind = WrapPolicy::Kind::Modules;
+  wrap.names = block_modules(published.model);
+  wrap.names.insert(wrap.names.end(), units.begin(), units.end());
 }
 
 /// Throws unless the row is of a kind that jobs describe.
@@ -362,6 +372,9 @@ PublishedJob published_job(const CsvRow& row, const std::vector<Framework>& fram
     if (contains(cell_of(row, "task"), "LoRA"))
       published.job.model.lora = lora_of(row, published.assumed);
     published.model = adapted(model_of(row), published.job.model);
+    const FrameworkVersion& version = framework->at(cell_of(row, "measured_date"));
+    published.process = version.process;
+    if (!version.units.empty()) add_units(version.units, published);
   } catch (const InputError& error) {
     cannot(error.what());
   }
@@ -372,7 +385,8 @@ PublishedPlan published_plan(const CsvRow& row, const std::vector<Framework>& fr
                              const Hardware& hardware) {
   PublishedJob published = published_job(row, frameworks, hardware);
   try {
-    return {make_plan(published.job, published.model), std::move(published.assumed)};
+    return {make_plan(published.job, published.model, published.process),
+            std::move(published.assumed)};
   } catch (const InputError& error) {
     cannot(error.what());
   }

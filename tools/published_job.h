@@ -32,6 +32,7 @@ constexpr std::string_view kPartsOnDevice = "parts that stay on the device";
 struct PublishedJob {
   Job job;
   ModelGraph model;
+  torch::Setup process;              // where PyTorch's loss is, and how it is computed
   std::vector<std::string> assumed;  // what the row does not say and its speed depends on
 };
 

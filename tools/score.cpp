@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "plans/document.h"
 #include "plans/names.h"
 #include "simulator/simulate.h"
 #include "tools/prediction_text.h"
@@ -18,10 +19,13 @@ constexpr std::array kQuantities{
 };
 
 /// What PyTorch counts under the name that the row uses; nothing for what it does not count.
-std::optional<Bytes> predicted_peak(const CsvRow& row, const RankMemory& memory) {
+std::optional<Bytes> predicted_peak(const CsvRow& row, std::optional<Engine> engine,
+                                    const RankMemory& memory) {
   const std::string kind = cell_of(row, "peak_kind_norm");
   if (kind == "allocated") return memory.peak_allocated_bytes;
   if (kind == "reserved") return memory.peak_reserved_bytes;
+  // What is allocated or waits for another stream; only FSDP1 lets blocks wait.
+  if (kind == "active" && engine != Engine::Fsdp1) return memory.peak_allocated_bytes;
   return std::nullopt;
 }
 
@@ -45,10 +49,9 @@ void score_row(const CsvRow& row, const std::vector<Framework>& frameworks,
     score.figures.push_back(figure);
   }
   // What is kept for backward decides about memory.
-  if (peak <= 0 || plan.profile != Profile::TorchEager ||
-      published.leaves_open(kUnknownCheckpointing))
-    return;
-  if (const auto predicted = predicted_peak(row, fullest(report).memory)) {
+  if (peak <= 0 || !is_torch(plan.profile) || published.leaves_open(kUnknownCheckpointing)) return;
+  if (const auto predicted =
+          predicted_peak(row, plan.job.strategy.engine, fullest(report).memory)) {
     figure.quantity = Quantity::PeakMemory;
     figure.predicted = static_cast<double>(*predicted);
     figure.measured = peak;
@@ -66,6 +69,26 @@ double quantile(const std::vector<double>& sorted, double share) {
 
 }  // namespace
 
+SetAside read_set_aside(const std::string& folder, Quantity quantity) {
+  const std::string path = folder + "/set_aside.yaml";
+  const Node document = parse_yaml(read_text(path), path);
+  SetAside reasons;
+  for (const Node& entry : document.items) {
+    Fields fields(entry, "entry");
+    std::string of;
+    std::string reason;
+    fields.read("quantity", of);
+    fields.read("reason", reason);
+    const Node* rows = fields.find("rows");
+    fields.refuse_unknown();
+    if (rows == nullptr || reason.empty()) fail(entry, "needs rows and a reason");
+    if (of != to_string(quantity)) continue;
+    for (const std::string& id : texts_of(*rows, "rows"))
+      reasons[id] = reason;
+  }
+  return reasons;
+}
+
 std::string_view to_string(Quantity quantity) { return name_of(kQuantities, quantity); }
 
 Score score(const std::vector<CsvRow>& rows, const std::vector<Framework>& frameworks,
@@ -79,6 +102,11 @@ Score score(const std::vector<CsvRow>& rows, const std::vector<Framework>& frame
       score.not_expressed.push_back({cell_of(rows[r], "id"), reason.what()});
     }
   }
+  const SetAside reasons = read_set_aside(data_folder(), Quantity::PeakMemory);
+  for (ScoredFigure& figure : score.figures)
+    if (const auto reason = reasons.find(figure.id);
+        reason != reasons.end() && figure.quantity == Quantity::PeakMemory)
+      figure.set_aside = reason->second;
   return score;
 }
 
@@ -111,7 +139,8 @@ std::vector<const ScoredFigure*> figures_of(
     const std::function<bool(const ScoredFigure&)>& is_wanted) {
   std::vector<const ScoredFigure*> figures;
   for (const ScoredFigure& figure : score.figures)
-    if (figure.quantity == quantity && is_wanted(figure)) figures.push_back(&figure);
+    if (figure.quantity == quantity && figure.set_aside.empty() && is_wanted(figure))
+      figures.push_back(&figure);
   return figures;
 }
 

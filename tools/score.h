@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct ScoredFigure {
   double measured = 0;
   std::vector<std::string> assumed;  // what the row does not say
   bool tells_constants = true;       // see PublishedPlan
+  std::string set_aside;             // why it takes no part in summaries; empty: it does
 
   /// Predicted over measured, less one.
   double error() const { return predicted / measured - 1; }
@@ -38,6 +40,12 @@ struct Score {
   std::vector<ScoredFigure> figures;
   std::vector<NotScored> not_expressed;
 };
+
+/// Why a figure of published measurements takes no part in summaries, by the row's id: an entry of
+/// plans/set_aside.yaml.
+using SetAside = std::map<std::string, std::string>;
+/// The entries below `folder` (see data_folder()) for a quantity. Throws InputError.
+SetAside read_set_aside(const std::string& folder, Quantity quantity);
 
 /// Predicts every row of published measurements that has a figure; `on_row(n)` before the n-th.
 Score score(const std::vector<CsvRow>& rows, const std::vector<Framework>& frameworks,
@@ -54,7 +62,7 @@ struct ErrorSummary {
 ErrorSummary summary_of(const std::vector<double>& errors);
 ErrorSummary summary_of(const std::vector<const ScoredFigure*>& figures);
 
-/// The figures of a quantity for which `is_wanted` holds.
+/// The figures of a quantity, but those set aside, for which `is_wanted` holds.
 std::vector<const ScoredFigure*> figures_of(
     const Score& score, Quantity quantity,
     const std::function<bool(const ScoredFigure&)>& is_wanted = [](const ScoredFigure&) {

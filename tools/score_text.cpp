@@ -50,6 +50,18 @@ std::string reasons_text(const Score& score) {
   return table.text();
 }
 
+/// Figures that take no part in summaries, with their reason.
+std::string set_aside_text(const Score& score) {
+  Table table({{"set aside", Align::Left}, {"error"}, {"because", Align::Left}});
+  bool any = false;
+  for (const ScoredFigure& figure : score.figures)
+    if (!figure.set_aside.empty()) {
+      any = true;
+      table.add({figure.id, fmt::format("{:+.1f} %", 100 * figure.error()), figure.set_aside});
+    }
+  return any ? table.text() : "";
+}
+
 }  // namespace
 
 std::string errors_text(const std::string& of_what, const std::vector<NamedSummary>& summaries) {
@@ -75,7 +87,7 @@ std::string figures_text(const Score& score, double least_error) {
 
 std::string summary_text(const Score& score) {
   return errors_of(score, Quantity::TokensPerSecond) + errors_of(score, Quantity::PeakMemory) +
-         reasons_text(score);
+         set_aside_text(score) + reasons_text(score);
 }
 
 }  // namespace shardplan

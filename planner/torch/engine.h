@@ -75,8 +75,8 @@ class Engine {
   virtual Tensors pre_forward(int, Tensors inputs) { return inputs; }
   /// After the last of them has run.
   virtual void post_forward(int, const Tensors&) {}
-  /// After the root module, whose output is the loss.
-  virtual void end_forward(const Tensor&) {}
+  /// After the root module.
+  virtual void end_forward() {}
   /// Callbacks at the end of backward.
   virtual void end_backward() {}
 

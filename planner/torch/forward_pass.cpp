@@ -205,6 +205,8 @@ ForwardPass::Result ForwardPass::run() {
   run_model();
   Result result = return_from_model();
   if (model_end_ == operators() - 1) {  // the loss is the loop's
+    if (setup_.float32_logits)
+      result.output = process_.aten.to(std::move(result.output), Dtype::Float32);
     Tensor loss = run_loss(result.output);
     if (setup_.loss == LossPlace::LoopHoldsLogits || setup_.keeps_outputs)
       result.held.push_back(result.output);
@@ -278,7 +280,7 @@ ForwardPass::Result ForwardPass::return_from_model() {
   cache_.clear();
   shared_ = {};
   process_.aten.leave_autocast();
-  engine_.end_forward(result.output);
+  engine_.end_forward();
   return result;
 }
 

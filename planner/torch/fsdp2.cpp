@@ -62,7 +62,7 @@ class Fsdp2 : public Engine {
   void begin_micro_step(Sync sync) override { sync_ = sync; }
   Tensors pre_forward(int unit, Tensors inputs) override;
   void post_forward(int unit, const Tensors& outputs) override;
-  void end_forward(const Tensor&) override { previous_all_gather_.clear(); }
+  void end_forward() override { previous_all_gather_.clear(); }
   void end_backward() override;
   std::vector<Trained> trained() const override;
   void zero_grad() override {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "plans/units.h"
 
@@ -15,6 +16,9 @@ enum class LossPlace {
   LoopDropsLogits,  // in the training loop, from the logits that the model returns; then they go
   LoopHoldsLogits,  // the same, but the loop's variable lives through backward
 };
+/// "model", "loop_drops_logits", "loop_holds_logits".
+std::string_view to_string(LossPlace place);
+LossPlace loss_place_from(std::string_view name);
 
 /// What a loss in chunks (TrainingJob::loss_chunks) does with a part of the tokens.
 enum class LossChunk {
@@ -35,6 +39,8 @@ struct Setup {
   bool keeps_outputs = false;  // the loop holds what a model returns to the end of the next step
   SdpaBackend backend = SdpaBackend::Flash;
   LossPlace loss = LossPlace::Model;
+  bool float32_logits = false;  // what a model returns whose loss is the loop's
+  bool compiles_loss = false;   // with profile torch-compile, as a graph of its own
   LossChunk loss_chunk = LossChunk::Checkpointed;
   std::optional<Dtype> autocast = std::nullopt;  // torch.autocast around FSDP
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "planner/passes/optimizer_step.h"
+#include "planner/torch/compiled.h"
 #include "planner/torch/engine.h"
 #include "planner/torch/forward_pass.h"
 #include "planner/torch/optimizer.h"
@@ -185,12 +186,13 @@ class Program {
 void schedule(Plan& plan, const ModelGraph& model, const std::vector<ParameterGroup>& groups,
               const Setup& setup) {
   refuse_unmodelled(model);
-  if (plan.profile == Profile::TorchCompile)
-    plan.remarks.emplace_back(
-        "memory is that of eager mode: what torch.compile keeps less is not modelled");
   plan.expandable_segments = plan.job.strategy.expandable_segments;
   plan.scalars = optimizer_scalars(plan.job.training.optimizer);
   Program(plan, model, groups, setup).emit();
+  if (plan.profile == Profile::TorchCompile) {
+    compile_blocks(plan, model, setup.compiles_loss);
+    plan.remarks.emplace_back("torch.compile: of every block by itself");
+  }
 }
 
 }  // namespace shardplan::torch

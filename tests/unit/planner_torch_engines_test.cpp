@@ -286,6 +286,47 @@ TEST(TorchEngines, CompileFusesWhatLiesBetweenProductsAndNothingElse) {
   EXPECT_GT(fused, 10);
 }
 
+/// Bytes of activations that are alive where backward begins, of a model with so many blocks.
+Bytes kept_for_backward(const Job& job, int layers) {
+  const Plan plan =
+      make_plan(job, testing::tiny_llama(
+                         {.layers = layers, .channels = 64, .heads = 8, .kv_heads = 2, .ffn = 96}));
+  EXPECT_TRUE(verify(plan).empty());
+  const auto found = std::ranges::find(plan.segments, "micro.last", &Segment::name);
+  Bytes bytes = 0;
+  for (InstructionId id = found->first; id < found->last; ++id) {
+    const Instruction& instruction = plan.instructions[id];
+    if (instruction.phase == Phase::Backward) break;
+    const bool frees = std::holds_alternative<Free>(instruction.operation);
+    if (!frees && !std::holds_alternative<Alloc>(instruction.operation)) continue;
+    const Buffer& buffer = plan.buffers[instruction.writes.front().buffer];
+    if (buffer.category == Category::Activations) bytes += (frees ? -1 : 1) * buffer.bytes(0);
+  }
+  return bytes;
+}
+
+/// What AOTAutograd's partitioner keeps of a block (shared/research/peak_memory.md, section 4: seen
+/// with torch 2.11), in float32: 64 channels, 8 heads of 8, 2 of keys and values, 96 in between.
+TEST(TorchCompile, KeepsWhatProductsReadAndWhatTheOthersAreComputedFrom) {
+  Job job = torch_job(Engine::Fsdp2, Strategy::FullShard);
+  job.strategy.profile = Profile::TorchCompile;
+  const auto kept_of_a_block = [&] {
+    return kept_for_backward(job, 3) - kept_for_backward(job, 2);
+  };
+  constexpr Bytes kTokens = 16;
+  constexpr Bytes kLogSumExp = 4 * 8 * kTokens + 24;  // and attention's random state
+  // Input, both norms, o_proj; q and attention; k and v; gate, up and their product.
+  EXPECT_EQ(kept_of_a_block(), 4 * kTokens * (4 * 64 + 2 * 64 + 2 * 16 + 3 * 96) + kLogSumExp);
+  job.training.activation_checkpointing = {
+      ActivationCheckpointing::Kind::Selective,
+      {OperatorKind::RmsNorm, OperatorKind::Rope, OperatorKind::SwiGlu, OperatorKind::Add},
+      {OperatorKind::Linear}};
+  // Input, q and attention, v, gate; of down_proj, kept by name, nobody needs the result.
+  EXPECT_EQ(kept_of_a_block(), 4 * kTokens * (64 + 2 * 64 + 16 + 96) + kLogSumExp);
+  job.training.activation_checkpointing = {ActivationCheckpointing::Kind::Full};
+  EXPECT_EQ(kept_of_a_block(), 4 * kTokens * 64);
+}
+
 TEST(Fsdp2, OffloadsShardsGradientsAndStateToTheHost) {
   for (const int ranks : {1, 4}) {
     Job job = torch_job(Engine::Fsdp2, Strategy::FullShard, ranks);
