@@ -160,11 +160,11 @@ Command add_simulate(CLI::App& program, SimulateCommandOptions& options) {
   const auto add_number = [&](const char* flag, double& value, const char* help, const char* type) {
     app->add_option(flag, value, help)
         ->type_name(type)
-        ->check([flag](const std::string& text) {
+        ->check([](const std::string& text) {
           const auto number = number_from(text);
           return number && *number >= 0 && *number <= 1e9
                      ? std::string()
-                     : fmt::format("{} {}: expected a number from 0 to 1e9", flag, text);
+                     : text + ": expected a number from 0 to 1e9";
         })
         ->capture_default_str();
   };

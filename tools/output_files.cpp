@@ -65,6 +65,7 @@ FolderLock::FolderLock(const std::string& path) {
   std::error_code unknown;
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_directory(path, unknown))
     throw InputError(fmt::format("{}: is a file; --output names a folder", path));
+  if (!std::filesystem::exists(path, unknown)) made_ = path;
   make_folder(path);
   folder_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   // Some file systems lock no folders: there users must take care themselves.
@@ -76,6 +77,8 @@ FolderLock::FolderLock(const std::string& path) {
 }
 
 FolderLock::~FolderLock() {
+  std::error_code has_files;
+  if (!made_.empty()) std::filesystem::remove(made_, has_files);
   if (folder_ >= 0) close(folder_);
 }
 

@@ -13,9 +13,9 @@ void write_file(const std::string& path, std::string_view text);
 /// Makes the folder and those above it. Throws SystemError.
 void make_folder(const std::string& path);
 
-/// Keeps other runs from writing to a folder, which is made where it is not there, as long as this
-/// lives. Throws InputError when one does or the path is a file, SystemError when the folder cannot
-/// be made.
+/// Keeps other runs from writing to a folder as long as this lives. Makes it where it is not there,
+/// and takes it away again when nothing has come into it. Throws InputError when one does or the
+/// path is a file, SystemError when the folder cannot be made.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& path);
@@ -24,6 +24,7 @@ class FolderLock {
   ~FolderLock();
 
  private:
+  std::string made_;  // the folder, when it was not there; else empty
   int folder_ = -1;
 };
 
