@@ -51,13 +51,14 @@ class Checkpoints(JobRuns):
 
     def test_a_checkpoint_of_a_later_step_is_refused(self):
         self.run_job(*job("out"))
-        errors = self.run_job(*job("other"), "--steps", "3", "--resume",
+        errors = self.run_job(*job("other"), "--set", "run.steps=3", "--resume",
                               "out/checkpoints/step-00000004", status=2)
         self.assertIn("is of step 4, and run.steps is 3", errors)
 
     def test_one_run_at_a_time_writes_to_a_folder(self):
-        first = self.start(*job("out"), "--steps", "100000")
+        first = self.start(*job("out"), "--set", "run.steps=100000")
         while not (self.folder / "out/metrics.jsonl.partial").exists():
+            self.assertIsNone(first.poll())
             time.sleep(0.01)
         self.assertIn("another run writes to this folder", self.run_job(*job("out"), status=2))
         first.send_signal(signal.SIGTERM)
