@@ -262,8 +262,8 @@ void add_memory(const Plan& plan, const CostConstants& constants, Report& report
   }
 }
 
-/// The steady step, its times counted from the first work. What takes no time the host may have done
-/// before, while the step before was still computed.
+/// The steady step, its times counted from the first work. What takes no time the host may have
+/// done before, while the step before was still computed.
 std::vector<TimelineEntry> timeline(const Simulation& simulation) {
   const std::span<const InstructionId> step = simulation.steady_step();
   const std::size_t first = step.data() - simulation.order.ids.data();
