@@ -86,14 +86,21 @@ void set_compute_rates(MachineRates& rates, const Plan& plan, const Report& meas
   rates.memory_bytes_per_s = element_wise.rate();
 }
 
-/// The collectives of a plan one after another: bytes over each link, and the median of the time.
-Work collectives_of(const Plan& plan) {
-  std::vector<Work> repeats(kCollectiveRepeats);
-  for (Work& all : repeats)
-    for (const CollectiveTime& one : time_collectives(plan, {}))
+/// Collectives one after another: bytes over each link, and the time.
+struct Collectives : Work {
+  int count = 0;
+};
+
+/// Those of a plan, by the median of the time.
+Collectives collectives_of(const Plan& plan) {
+  std::vector<Collectives> repeats(kCollectiveRepeats);
+  for (Collectives& all : repeats)
+    for (const CollectiveTime& one : time_collectives(plan, {})) {
       all.add(one.bus_bytes_per_s * one.seconds, one.seconds);
+      ++all.count;
+    }
   const auto middle = repeats.begin() + kCollectiveRepeats / 2;
-  std::ranges::nth_element(repeats, middle, {}, &Work::seconds);
+  std::ranges::nth_element(repeats, middle, {}, &Collectives::seconds);
   return *middle;
 }
 
@@ -101,12 +108,11 @@ Work collectives_of(const Plan& plan) {
 /// the small one is latency.
 void set_link_rates(MachineRates& rates, const Plan& small_plan, const Plan& large_plan,
                     const CostConstants& costs) {
-  const Work small = collectives_of(small_plan);
-  const Work large = collectives_of(large_plan);
-  const auto count = static_cast<double>(time_collectives(small_plan, {}).size());
+  const Collectives small = collectives_of(small_plan);
+  const Collectives large = collectives_of(large_plan);
   rates.link_bytes_per_s = std::clamp(
       (large.amount - small.amount) / std::max(large.seconds - small.seconds, 1e-9), 1e8, 1e12);
-  const Seconds latency = (small.seconds - small.amount / rates.link_bytes_per_s) / count;
+  const Seconds latency = (small.seconds - small.amount / rates.link_bytes_per_s) / small.count;
   rates.hop_s = std::max(0.0, latency - costs.collective_latency_s) / (rates.ranks - 1);
 }
 

@@ -55,6 +55,18 @@ class FakeCuda : public ::testing::Test {
       all.push_back(step.loss);
     return all;
   }
+  /// What is said of a rank that sleeps, four times as long as the others wait, before the first
+  /// collective of the second step.
+  std::string error_of_a_hanging_rank(const Plan& plan) const {
+    ExecuteOptions options;
+    options.collective_timeout_s = 0.3;
+    std::atomic<int> calls{0};
+    options.before_instruction = [&](InstructionId id, int step) {
+      if (step == 1 && is_collective(plan.instructions[id].operation) && ++calls == 1)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    };
+    return error_of<SystemError>([&] { run(plan, options); });
+  }
 
   const testing::ScratchFolder folder_;
   const std::string tokens_ = folder_.file("tokens.bin", [] {
@@ -123,14 +135,7 @@ TEST_F(FakeCuda, GraphsOfAStepTrainTheSameBits) {
 TEST_F(FakeCuda, ARankThatHangsBeforeAGraphIsFound) {
   Plan trained = plan(Strategy::Ddp, 2);
   trained.job.run.cuda_graphs = true;
-  ExecuteOptions options;
-  options.collective_timeout_s = 0.3;
-  std::atomic<int> calls{0};
-  options.before_instruction = [&](InstructionId id, int step) {
-    if (step == 1 && is_collective(trained.instructions[id].operation) && ++calls == 1)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1200));
-  };
-  EXPECT_THAT(error_of<SystemError>([&] { run(trained, options); }),
+  EXPECT_THAT(error_of_a_hanging_rank(trained),
               AllOf(HasSubstr("nothing of the device has finished for 0.3 s"),
                     HasSubstr("is at 'a step's graph'")));
 }
@@ -213,15 +218,7 @@ TEST_F(FakeCuda, ARankThatFailsEndsAllOfThem) {
 }
 
 TEST_F(FakeCuda, ARankThatHangsIsFound) {
-  const Plan trained = plan(Strategy::Ddp, 2);
-  ExecuteOptions options;
-  options.collective_timeout_s = 0.3;
-  std::atomic<int> calls{0};
-  options.before_instruction = [&](InstructionId id, int step) {
-    if (step == 1 && is_collective(trained.instructions[id].operation) && ++calls == 1)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1200));
-  };
-  EXPECT_THAT(error_of<SystemError>([&] { run(trained, options); }),
+  EXPECT_THAT(error_of_a_hanging_rank(plan(Strategy::Ddp, 2)),
               AllOf(HasSubstr("nothing of the device has finished for 0.3 s"),
                     HasSubstr("stream ar is at 'all_reduce.bucket.")));
 }
